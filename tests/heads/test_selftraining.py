@@ -38,6 +38,8 @@ def test_unlabelled_documents_raise_accuracy_on_unseen_ones() -> None:
     deadline = time.monotonic() + 60
     unhelped = training.train(vectors, labels, deadline)
     helped = training.train(vectors, labels, deadline, unlabelled=clouds(300, seed=2)[0])
+    # a hidden layer would learn the errors of the guesses
+    assert [len(one.network.weights) for one in (unhelped, helped)] == [2, 1]
     noise = np.random.default_rng(4).standard_normal((300, 32)).astype(np.float32)
     noise /= np.linalg.norm(noise, axis=1, keepdims=True)
     misled = training.train(vectors, labels, deadline, unlabelled=noise)
