@@ -55,13 +55,14 @@ def test_a_run_does_not_go_on_with_other_documents(
 ) -> None:
     path = tmp_path / "d.jsonl"
     documents = make_documents(30)
-    for rows in (documents, documents[1:]):
+
+    def run_on(rows: list[dict[str, Any]]) -> TrainingRun:
         path.write_text("\n".join(map(json.dumps, rows)), encoding="utf-8")
-        run = TrainingRun(make_settings(data={"path": str(path)}), Processes(cpu=True))
-        if rows is documents:
-            run.run(stop_after=1)
+        return TrainingRun(make_settings(data={"path": str(path)}), Processes(cpu=True))
+
+    run_on(documents).run(stop_after=1)
     with pytest.raises(CheckpointError, match=r"settings \(the documents, .* changed\)"):
-        run.run()
+        run_on(documents[1:])
 
 
 def test_sentences_keep_abbreviations_together() -> None:
@@ -154,6 +155,31 @@ def test_interrupted_build_continues_where_it_stopped(
     assert contents(resumed) == contents(whole)
     assert resumed.counts == whole.counts
     assert resumed.names(range(60)) == whole.names(range(60))
+
+
+def test_a_build_that_ended_while_it_tidied_up_can_be_repeated(
+    corpus: Path,
+    tokenizer: PreTrainedTokenizerFast,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = open_cache(corpus, tokenizer, tmp_path / "whole")
+    removed: list[Path] = []
+    unlink = Path.unlink
+
+    def first_only(path: Path, missing_ok: bool = False) -> None:
+        if path.parent.name.endswith(".partial") and path.exists():
+            if removed:
+                raise KeyboardInterrupt
+            removed.append(path)
+        unlink(path, missing_ok)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "unlink", first_only)
+        with pytest.raises(KeyboardInterrupt):
+            open_cache(corpus, tokenizer, tmp_path / "cut")
+    assert len(removed) == 1
+    assert contents(open_cache(corpus, tokenizer, tmp_path / "cut")) == contents(whole)
 
 
 def test_only_ids_choose_held_out_documents(

@@ -158,8 +158,9 @@ class _Build:
             tokens=self.tokens,
             token_type=self.token_type,
         ).write(self.root / layout.META)
-        (self.root / layout.SIGNATURES).unlink()
+        # without its progress, an interrupted build begins again
         (self.root / _PROGRESS).unlink()
+        (self.root / layout.SIGNATURES).unlink()
 
     def _blocks(self) -> Iterator[list[Document]]:
         documents = islice(read_documents(self.settings), self.read, self.settings.limit)
