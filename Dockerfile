@@ -56,7 +56,7 @@ RUN --mount=type=secret,id=pip.conf \
        --output-file sbom.cdx.json /opt/venv/bin/python
 
 WORKDIR /app
-COPY models/docsplit-minilm-l6-static ./models/docsplit-minilm-l6-static
+COPY models/docsplit-minilm-l6-v3 ./models/docsplit-minilm-l6-v3
 COPY bundles ./bundles
 COPY corpora ./corpora
 COPY extraction ./extraction

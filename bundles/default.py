@@ -2,4 +2,4 @@
 
 from pathlib import Path
 
-DEFAULT_BUNDLE = Path(__file__).resolve().parent.parent / "models" / "docsplit-minilm-l6-static"
+DEFAULT_BUNDLE = Path(__file__).resolve().parent.parent / "models" / "docsplit-minilm-l6-v3"

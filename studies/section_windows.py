@@ -1,6 +1,6 @@
 """Do windows that prefer to end where sections end find more?
 
-    python -m studies.section_windows models/docsplit-minilm-l6-static \\
+    python -m studies.section_windows models/docsplit-minilm-l6-v3 \\
         examples/peps/documents.jsonl.gz
 
 The texts are reStructuredText; their headings begin the sections. A boundary at a section's start

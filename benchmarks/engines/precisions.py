@@ -1,6 +1,6 @@
 """Tokens/s of the precisions of bundles and of ONNX Runtime in fp32.
 
-    python -m benchmarks.engines.precisions models/docsplit-minilm-l6-static
+    python -m benchmarks.engines.precisions models/docsplit-minilm-l6-v3
 
 Every side is an engine that the service's settings would open. The batches have 16 x 128 and
 8 x 512 tokens without padding. The sides take turns, and ratios are taken within a round. A side

@@ -1,6 +1,6 @@
 """What do clean PDFs bring to retrieval: no headers, whole words, one column after the other?
 
-    python -m benchmarks.files.cleaning models/docsplit-minilm-l6-static --most 40
+    python -m benchmarks.files.cleaning models/docsplit-minilm-l6-v3 --most 40
 
 PDFs are made from PEPs, with a header and a page number on each page, words that a line's end
 divides, and two columns that the program writes line by line. Each is read in three ways: "raw" is

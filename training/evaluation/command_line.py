@@ -35,7 +35,7 @@ An ENCODER is the folder of a bundle, the folder or hub name of a sentence-trans
 (such as a checkpoint of docsplit-train), or the URL of a running service. NAME=ENCODER sets its
 name in the report. The command also measures two controls: random vectors and TF-IDF.
 
-  docsplit-evaluate models/docsplit-minilm-l6-static --data examples/peps --out runs/peps
+  docsplit-evaluate models/docsplit-minilm-l6-v3 --data examples/peps --out runs/peps
   docsplit-evaluate start=./minilm ours=runs/first/model --data ~/data --tasks probe,few-shot
 
 The command measures nothing twice. After an interruption, run it again. Without ENCODER and
