@@ -45,7 +45,7 @@ def test_versions_of_one_document_make_room_for_others(
 ) -> None:
     plain = names(server, text=filled, mode=mode, top_k=VERSIONS)
     assert all(name.startswith("version-") for name in plain)
-    chosen = names(server, text=filled, mode=mode, top_k=VERSIONS, diversity=0.5)
+    chosen = names(server, text=filled, mode=mode, top_k=VERSIONS, diversity=0.6)
     assert chosen[0] == plain[0]
     assert sum(name.startswith("version-") for name in chosen) < VERSIONS / 2
     assert len(set(chosen)) == VERSIONS

@@ -279,6 +279,25 @@ def test_a_map_without_points_is_shown(tab: Tab, server: Server) -> None:
     call(server, "DELETE", "/indexes/without", status=204)
 
 
+# presses a key as soon as a map is in the page
+QUICK = """new MutationObserver((_, observer) => {
+  const map = document.querySelector('#map');
+  if (!map) return;
+  observer.disconnect();
+  map.dispatchEvent(new KeyboardEvent('keydown', { key: '+' }));
+  document.body.dataset.pressed = 'yes';
+}).observe(document.body, { childList: true, subtree: true }); 0"""
+
+
+def test_a_key_may_be_pressed_before_the_map_has_its_size(tab: Tab, server: Server) -> None:
+    tab.open(f"{server.url}/#/{INDEX}/status")
+    tab.wait("document.querySelector('.panel')")
+    tab.run(QUICK)
+    tab.run(f"location.hash = '#/{INDEX}/map'")
+    tab.wait("document.body.dataset.pressed")
+    assert tab.problems == []
+
+
 def test_a_service_of_one_bundle_offers_no_choice(tab: Tab, server: Server) -> None:
     tab.open(f"{server.url}/#/{INDEX}/status")
     tab.wait("document.querySelector('.panel')")

@@ -133,11 +133,10 @@ function show(here, index, { found, topics, classifiers, given, chosen: by, note
   });
   const sizes = new ResizeObserver(() => points.resize());
   sizes.observe(canvas);
+  // a key may come before the observer's first call
+  points.resize();
   const before = area(given.get("area"));
-  if (before?.map === found.version) {
-    points.resize();
-    ring(before.corners, "inside the line", true);
-  }
+  if (before?.map === found.version) ring(before.corners, "inside the line", true);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   dark.addEventListener("change", () => points.draw(), { signal });
   signal.addEventListener("abort", () => sizes.disconnect());
