@@ -92,7 +92,8 @@ def train(
             return fit(vectors, labels, deadline, stop)
         with threadpool_limits(limits=1, user_api="blas"):
             rows, guesses, weights = extend(vectors, labels, unlabelled, check)
-        # a hidden layer learns the guesses' errors: 20 Newsgroups .70, without one .73
+        # a hidden layer learns the errors of the guesses;
+        # docs/explanation/experiments/heads.md, "A head for guessed labels"
         return fit(rows, guesses, deadline, stop, hidden=0, weights=weights)
 
     check()
