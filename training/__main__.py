@@ -7,7 +7,7 @@ from rich.console import Console
 
 from corpora.errors import DataError
 from training.command_line import parse
-from training.errors import HeadError, TrainingError
+from training.errors import HeadError, TrainingError, explained
 
 _INTERRUPTED = 130
 
@@ -36,18 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if run.processes.is_main and result.model is not None:
             Console(highlight=False).print(f"model: {result.model}", markup=False)
         run.processes.close()
-    except (TrainingError, DataError) as error:
-        errors.print(f"docsplit-train: {error}", markup=False, soft_wrap=True)
-        return 1
-    except OSError as error:
-        # errors of connections have no number
-        if error.errno is None:
-            raise
-        errors.print(
-            f"docsplit-train: {error}; free space or correct the path, then repeat the command",
-            markup=False,
-            soft_wrap=True,
-        )
+    except (TrainingError, DataError, OSError) as error:
+        errors.print(f"docsplit-train: {explained(error)}", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         return _INTERRUPTED

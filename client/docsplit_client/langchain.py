@@ -15,7 +15,7 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 
-from docsplit_client.calls.retrieval import Mode, described
+from docsplit_client.calls.retrieval import Mode, Retrieved, described
 from docsplit_client.clients import Client
 from docsplit_client.options import Filter, NewDocument
 from docsplit_client.stored import DocumentText, FieldType
@@ -131,10 +131,7 @@ class DocsplitVectorStore(VectorStore):
     ) -> list[tuple[Document, float]]:
         """The documents that resemble a text most, with the scores of the mode."""
         hits = self._client.retrieve(self._index, query, k, mode=self._mode, filter=filter)
-        return [
-            (Document(id=hit.id, page_content=hit.text, metadata=hit.metadata), hit.score)
-            for hit in hits
-        ]
+        return [(_found(hit), hit.score) for hit in hits]
 
     def max_marginal_relevance_search(
         self,
@@ -154,11 +151,10 @@ class DocsplitVectorStore(VectorStore):
             lambda_mult: 1 for the most similar documents, 0 for the most diverse ones.
             filter: a condition on documents.
         """
-        diversity = 1 - lambda_mult
         hits = self._client.retrieve(
-            self._index, query, k, mode=self._mode, filter=filter, diversity=diversity
+            self._index, query, k, mode=self._mode, filter=filter, diversity=1 - lambda_mult
         )
-        return [Document(id=hit.id, page_content=hit.text, metadata=hit.metadata) for hit in hits]
+        return [_found(hit) for hit in hits]
 
     def _select_relevance_score_fn(self) -> Callable[[float], float]:
         if self._mode != "cosine":
@@ -230,6 +226,10 @@ class DocsplitRetriever(BaseRetriever):
             Document(page_content=hit.text, metadata={**hit.metadata, "score": hit.score})
             for hit in hits
         ]
+
+
+def _found(hit: Retrieved) -> Document:
+    return Document(id=hit.id, page_content=hit.text, metadata=hit.metadata)
 
 
 def _document(stored: DocumentText) -> Document:

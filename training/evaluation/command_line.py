@@ -17,7 +17,7 @@ from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from export.checks.options import count
 from export.interruption import interruptible
-from training.errors import SettingsError, TrainingError
+from training.errors import SettingsError, TrainingError, explained
 from training.evaluation.encoders.precision import add_precision_flag
 
 if TYPE_CHECKING:
@@ -51,18 +51,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with interruptible():
             return _run(given, errors)
-    except (TrainingError, DataError) as error:
-        errors.print(f"docsplit-evaluate: {error}", markup=False, soft_wrap=True)
-        return 1
-    except OSError as error:
-        # errors of connections have no number
-        if error.errno is None:
-            raise
-        errors.print(
-            f"docsplit-evaluate: {error}; free space or correct the path, then repeat the command",
-            markup=False,
-            soft_wrap=True,
-        )
+    except (TrainingError, DataError, OSError) as error:
+        errors.print(f"docsplit-evaluate: {explained(error)}", markup=False, soft_wrap=True)
         return 1
     except KeyboardInterrupt:
         errors.print("interrupted; to continue, run the same command")
