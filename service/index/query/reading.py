@@ -145,10 +145,10 @@ async def matching(
     index: Index, words: str | FullTextQuery, limit: int, where: Where | None
 ) -> Ranks:
     """The rows with the highest BM25 for some words, the highest first."""
-    return ranked(await by_words(index, words, limit, where), "_score")
+    return ranked(await matching_table(index, words, limit, where), "_score")
 
 
-async def by_words(
+async def matching_table(
     index: Index, words: str | FullTextQuery, limit: int, where: Where | None
 ) -> pa.Table:
     """The rows of ``matching`` with their ``_score``."""

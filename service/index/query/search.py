@@ -18,7 +18,7 @@ from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
 from service.index.query.filters import Where, filtered, sql
-from service.index.query.reading import Hit, Query, Ranks, by_words, ordered, read
+from service.index.query.reading import Hit, Query, Ranks, matching_table, ordered, read
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
 
@@ -205,7 +205,7 @@ async def _by_words(
     words = await executors.STORE.run(chosen, query.text)
 
     async def search(most: int) -> pa.Table:
-        return await by_words(index, words, most, where)
+        return await matching_table(index, words, most, where)
 
     return await ordered(search, _most(query, limit), "_score", "descending")
 
