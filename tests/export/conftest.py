@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import gzip
 import json
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -93,13 +94,26 @@ def word_folder(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) 
     return save_bert(folder, pep_texts, initializer_range=0.02)
 
 
+def word_pieces(texts: Sequence[str], size: int = 600) -> dict[str, int]:
+    """A vocabulary of letters and frequent words.
+
+    ``trainers.WordPieceTrainer`` gives another one in each process, and so another encoder.
+    """
+    normal, words = normalizers.BertNormalizer(), pre_tokenizers.BertPreTokenizer()
+    counted = Counter(
+        word for text in texts for word, _ in words.pre_tokenize_str(normal.normalize_str(text))
+    )
+    letters = sorted({letter for word in counted for letter in word})
+    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *letters]
+    pieces += [f"##{letter}" for letter in letters]
+    frequent = sorted((word for word in counted if len(word) > 1), key=lambda w: (-counted[w], w))
+    return {piece: number for number, piece in enumerate([*pieces, *frequent][:size])}
+
+
 def save_bert(folder: Path, pep_texts: list[str], **config: Any) -> Path:
-    tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]"))
+    tokenizer = Tokenizer(models.WordPiece(word_pieces(pep_texts[:30]), unk_token="[UNK]"))
     tokenizer.normalizer = normalizers.BertNormalizer()
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
-    trainer = trainers.WordPieceTrainer(vocab_size=600, special_tokens=special, show_progress=False)
-    tokenizer.train_from_iterator(pep_texts[:30], trainer)
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B [SEP]",

@@ -40,7 +40,7 @@ ANY_LOSS = 1.0
 def held_out(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> HeldOut:
     folder = tmp_path_factory.mktemp("held-out")
     judged = write_judged(folder / "claims", pep_texts, documents=45)
-    return HeldOut([judged], [write_labelled(folder / "topics.jsonl", pep_texts, each=40)])
+    return HeldOut([judged], [write_labelled(folder / "topics.jsonl", pep_texts, each=120)])
 
 
 @pytest.fixture(scope="module")
@@ -91,7 +91,7 @@ def test_the_manifest_holds_the_loss_of_each_graph(bundle: Bundle, steps: list[s
         )
         assert (retrieval.documents, retrieval.cases) == (45, 45)
         assert (probe.task, probe.data, probe.metric) == ("probe", "topics", "accuracy")
-        assert (probe.documents, probe.cases) == (160, 80)
+        assert (probe.documents, probe.cases) == (480, 240)
         # above chance, which is near 1 / 45 at ten places and 1 / 4
         assert retrieval.source > 0.2
         assert probe.source > 0.5
