@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -35,8 +36,11 @@ def test_both_commits_are_started_in_one_way(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(commits, "fill", lambda *_: None)
     monkeypatch.setattr(subprocess, "run", lambda *_, **__: None)
     monkeypatch.setattr(sys, "argv", ["commits", "HEAD"])
+    before = signal.getsignal(signal.SIGTERM)
     with pytest.raises(StopError):
         commits.main()
+    # other tests of the same process rely on it
+    assert signal.getsignal(signal.SIGTERM) == before
     # ``serving`` starts only a service of this checkout by a fork, unless it is to be fresh
     assert started[ROOT] == {"fresh": True}
     assert started.keys() > {ROOT}

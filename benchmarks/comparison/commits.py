@@ -12,10 +12,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import random
-import signal
 import statistics
 import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -27,6 +25,7 @@ import httpx
 
 from benchmarks.rig import documents
 from benchmarks.rig.markdown import table
+from export.interruption import interruptible
 from tests.conftest import ROOT, serving
 
 CLIENTS = 16
@@ -96,11 +95,10 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each load and round")
     given = parser.parse_args()
-    # the end of the block below removes the worktree and ends both services
-    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     texts = [text[:CHARACTERS] for text in documents.read(documents.PEPS, DOCUMENTS)]
     rows = []
-    with ExitStack() as stack:
+    # the end of the block removes the worktree and ends both services
+    with interruptible(), ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         former = folder / "former"
         # twice, because git locks a worktree until it is complete
