@@ -12,6 +12,8 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
 
+from bundles.processor import detect
+
 _BUCKET_ELEMENTS = 1 << 23
 
 # The others wait while one process prepares the data, which may take hours. Ten minutes is NCCL's
@@ -37,7 +39,8 @@ class Processes:
         """Join the process group of the environment. Without one, there is one process.
 
         Args:
-            precision: ``auto`` is ``bf16`` on a GPU that computes in it, else ``fp32``.
+            precision: ``auto`` is ``bf16`` on a GPU or processor that computes in it, else
+                ``fp32``.
             cpu: use no accelerator.
         """
         # A second run in the same process may ask for another precision.
@@ -127,8 +130,8 @@ class Processes:
 
 
 def best_precision(*, cpu: bool = False) -> Precision:
-    """The faster precision: ``bf16`` if the GPU computes in it."""
+    """The faster precision: ``bf16`` if the GPU, or without one the processor, computes in it."""
     if cpu or not torch.cuda.is_available():
-        return "fp32"
+        return "bf16" if detect().bf16 else "fp32"
     # older cards emulate bf16, slower than they compute in fp32
     return "bf16" if torch.cuda.is_bf16_supported(including_emulation=False) else "fp32"

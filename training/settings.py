@@ -242,8 +242,8 @@ class OptimisationSettings(_Section):
     clip_norm: PositiveFloat = 1.0
     """maximum L2 norm of the gradients; larger ones are scaled down"""
     precision: Literal["auto", "fp32", "bf16"] = "auto"
-    """bf16 runs the encoder under autocast; weights stay fp32. auto is bf16 on a GPU that computes
-    in it, else fp32"""
+    """bf16 runs the encoder under autocast; weights stay fp32. auto is bf16 on a GPU or
+    processor that computes in it, else fp32"""
     gradient_cache: bool = False
     """keep only one chunk's activations: the training encodes each chunk twice, and memory no
     longer grows with the batch"""

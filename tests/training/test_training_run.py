@@ -216,8 +216,8 @@ def test_checkpoint_of_other_settings_is_refused(
 def test_kill_loses_only_the_work_since_the_last_checkpoint(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:
-    sections = {"optimisation": {"max_steps": 400}, "run": {"checkpoint_every": 5}}
-    settings = make_settings(**sections)
+    optimisation = {"max_steps": 400, "precision": "fp32"}
+    settings = make_settings(optimisation=optimisation, run={"checkpoint_every": 5})
     output = settings.run.output
     config = tmp_path / "config.json"
     config.write_text(settings.model_dump_json(), encoding="utf-8")

@@ -20,8 +20,8 @@ from training.reporting.plot import plot_run
 from training.reporting.progress import RunProgress
 from training.reporting.record import run_record
 from training.settings import Settings
+from training.trainer import resumption
 from training.trainer.best import BestModel
-from training.trainer.checkpoint import Checkpoints
 from training.trainer.divergence import DivergenceWatch
 from training.trainer.gradients import BatchGradients, BatchLoss
 from training.trainer.interruption import Interruption
@@ -31,7 +31,6 @@ from training.trainer.output import save_result, write_record
 from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
 from training.trainer.result import RunResult
-from training.trainer.resumption import check_newest, check_output, check_settings, fixed_settings
 from training.trainer.schedule import adamw, learning_rate
 
 MODEL = "model"
@@ -47,20 +46,20 @@ class TrainingRun:
             TrainingError: settings, data, weights or a checkpoint do not fit. The message says
                 which.
         """
-        self.processes = processes or Processes(settings.optimisation.precision)
+        self.processes = processes or Processes(resumption.precision_to_use(settings))
         self.settings = settings = settings.in_precision(self.processes.precision)
         self.output = settings.run.output
         self._started = time.monotonic()
-        self._checkpoints = Checkpoints(self.output / "checkpoints", settings.run.keep_checkpoints)
-        check_output(settings, self._checkpoints)
+        self._checkpoints = resumption.open_checkpoints(settings)
+        resumption.check_output(settings, self._checkpoints)
         opened = self._opened = open_run(settings, self.processes)
         self.cache, self.train, self.held = opened.cache, opened.train, opened.held
         self.tokenizer, self.encoder, self.head = opened.tokenizer, opened.encoder, opened.head
         self._modules = opened.modules
         links = None if opened.graph is None else opened.graph.digest
-        self._fixed = fixed_settings(settings, self.cache.root.name, links)
+        self._fixed = resumption.fixed_settings(settings, self.cache.root.name, links)
         # vectors and clusters of other documents would replace those of the run
-        check_newest(self.output, self._checkpoints, self._fixed)
+        resumption.check_newest(self.output, self._checkpoints, self._fixed)
         optimisation = settings.optimisation
         self._chunk_tokens = optimisation.chunk_tokens or chunk_tokens(
             self.processes.device, self.encoder.backbone.config
@@ -335,7 +334,7 @@ class TrainingRun:
         if not steps:
             return 0
         state = self._checkpoints.load(steps[-1])
-        check_settings(self.output, json.loads(state["settings"]), self._fixed)
+        resumption.check_settings(self.output, json.loads(state["settings"]), self._fixed)
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])

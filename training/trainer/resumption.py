@@ -2,9 +2,10 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from training.errors import CheckpointError, SettingsError
+from training.processes import Precision
 from training.settings import Settings
 from training.trainer.checkpoint import Checkpoints
 
@@ -30,6 +31,25 @@ def fixed_settings(settings: Settings, cache: str, links: str | None = None) -> 
     dumped = json.loads(settings.model_dump_json())
     flat = {f"{s}.{k}": v for s, section in dumped.items() for k, v in section.items()}
     return {k: v for k, v in flat.items() if k not in _FREE} | {"cache": cache, "links": links}
+
+
+def open_checkpoints(settings: Settings) -> Checkpoints:
+    """The checkpoints of the run's output."""
+    return Checkpoints(settings.run.output / "checkpoints", settings.run.keep_checkpoints)
+
+
+def precision_to_use(settings: Settings) -> Precision | Literal["auto"]:
+    """The setting; with ``auto`` an interrupted run goes on in the precision that it began with.
+
+    Raises:
+        CheckpointError: the newest checkpoint is unreadable.
+    """
+    wanted = settings.optimisation.precision
+    if wanted == "auto" and settings.run.resume:
+        held = _newest(open_checkpoints(settings)) or {}
+        begun = held.get("optimisation.precision")
+        return "bf16" if begun == "bf16" else "fp32" if begun == "fp32" else wanted
+    return wanted
 
 
 def check_output(settings: Settings, checkpoints: Checkpoints) -> None:
