@@ -123,6 +123,24 @@ def test_an_epoch_of_clusters_gives_each_document_at_most_once(
     assert ClusterOrder(near, batch_size=batch_size, seed=1)[order.per_epoch] == later
 
 
+def test_a_thread_that_asks_for_the_next_epoch_leaves_a_batch_of_this_one_as_it_is() -> None:
+    order = ClusterOrder(neighbourhood(40, 10), batch_size=4, seed=1)
+    first = order[0]
+
+    class Overtaken(tuple[int, Any]):
+        """Drawn batches that another thread replaces once their epoch is read."""
+
+        def __getitem__(self, place: Any) -> Any:
+            if place == 0:
+                order._drawn = None
+                assert order[order.per_epoch] != first
+            return super().__getitem__(place)
+
+    assert order._drawn is not None
+    order._drawn = Overtaken(order._drawn)
+    assert order[0] == first
+
+
 def test_batches_of_clusters_hold_documents_that_resemble_each_other() -> None:
     def cosines(near: Neighbourhood) -> float:
         order = ClusterOrder(near, batch_size=10, seed=0)

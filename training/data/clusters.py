@@ -97,9 +97,11 @@ class ClusterOrder:
     def __getitem__(self, number: int) -> list[int]:
         """Documents of batch ``number``, counted from 0 through all epochs."""
         epoch, within = divmod(number, self.per_epoch)
-        if self._drawn is None or self._drawn[0] != epoch:
-            self._drawn = epoch, self._draw(epoch)
-        batch: list[int] = self._drawn[1][within].tolist()
+        # other threads may ask for other epochs
+        drawn = self._drawn
+        if drawn is None or drawn[0] != epoch:
+            self._drawn = drawn = epoch, self._draw(epoch)
+        batch: list[int] = drawn[1][within].tolist()
         return batch
 
     def _draw(self, epoch: int) -> npt.NDArray[np.int64]:
