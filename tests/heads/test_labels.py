@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import time
 import uuid
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
 
-from tests.conftest import Server, wait_until
+from bundles.default import DEFAULT_BUNDLE
+from export.heads import add_head
+from heads.network import Network
+from tests.conftest import Server, serving, wait_until
 from tests.heads.conftest import PACKAGING, TYPING
-from tests.index.conftest import call
+from tests.index.conftest import call, upsert
 
 
 @pytest.fixture
@@ -240,3 +247,21 @@ def test_labels_by_an_alias_follow_it(
     assert not suggested(server, name, new) & labels.keys()
     httpx.delete(f"{server.url}/aliases/{alias}")
     httpx.delete(f"{server.url}/indexes/{new}")
+
+
+def test_a_classifier_of_the_bundle_keeps_labels_when_its_deletion_is_refused(
+    tmp_path: Path,
+) -> None:
+    bundle = tmp_path / "bundle"
+    shutil.copytree(DEFAULT_BUNDLE, bundle, copy_function=os.link)
+    weights, biases = (np.zeros((384, 2), np.float32),), (np.zeros(2, np.float32),)
+    network = Network(weights, biases, 1.0)
+    add_head(bundle, "topics", network, kind="classifier", labels=["a", "b"], report={})
+    place = ("--index-path", str(tmp_path / "index"))
+    with serving(tmp_path / "log", *place) as before:
+        call(before, "PUT", "/indexes/few", {}, status=201)
+        upsert(before, "few", {"id": "one", "text": "The only text."})
+        give(before, "topics", "few", {"one": "a"})
+    with serving(tmp_path / "log2", *place, "--bundle", str(bundle)) as server:
+        call(server, "DELETE", "/classifiers/topics", status=409)
+        assert given(server, "topics") == [("one", ["a"])]

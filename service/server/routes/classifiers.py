@@ -201,14 +201,14 @@ async def delete_classifier(request: Request, name: Name) -> None:
     """Delete a classifier with its examples and given labels, and stop its training."""
     service = inference.service_of(request)
     async with deadline.within(request):
+        (classifiers := await service.heads.classifiers()).require_free(name)  # before any change
         jobs = await service.heads.jobs()
         await service.background.cancel(name)
-        job = await jobs.get(name)
-        if job is not None:
+        if (job := await jobs.get(name)) is not None:
             await jobs.remove(job)
         existed = await (await service.heads.labels()).forget(name) or job is not None
         try:
-            await (await service.heads.classifiers()).delete(name)
+            await classifiers.delete(name)
         except NotFoundError:
             if not existed:
                 raise
