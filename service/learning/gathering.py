@@ -76,10 +76,9 @@ async def gather(
             index = await indexes.open(name)
         except NotFoundError:
             continue
-        ids = await sources.present(index, [*own])
+        ids, texts, vectors = await sources.existing(index, [*own], left, reserve)
         if not ids:
             continue
-        texts, vectors = await sources.documents(index, ids, left, reserve)
         model = model or indexes.served.by_revision(index.identity.revision)
         fitting = index.identity.revision == model.revision
         left -= sum(map(len, texts))

@@ -39,9 +39,32 @@ async def documents(
         InvalidError: some are not in the index, or the texts are too large to store.
         DamagedError: a stored document does not match its checksums.
     """
+    held, texts, vectors = await existing(index, ids, most, reserve)
+    if len(held) < len(ids):
+        known = {*held}
+        first = next(place for place, name in enumerate(ids) if name not in known)
+        raise InvalidError(
+            f"ids: {len(ids) - len(held)} of {len(ids)} are not in the index, the first at "
+            f"position {first}",
+            "ids",
+        )
+    return texts, vectors
+
+
+async def existing(
+    index: Index,
+    ids: Sequence[str],
+    most: int = MOST_CHARACTERS,
+    reserve: Callable[[int], None] = lambda _: None,
+) -> tuple[list[str], list[str], Vectors]:
+    """Ids, texts and unit vectors of those documents that the index has, in the order of the ids.
+
+    It leaves out a document that is deleted during the read. For the arguments and further errors
+    see ``documents``.
+    """
+    names: list[str] = []
     texts: list[str] = []
-    vectors: list[Vectors] = []
-    missing: list[int] = []
+    vectors = [np.zeros((0, index.schema.field("vector").type.list_size), dtype=np.float32)]
     size = 0
     for first in range(0, len(ids), CHUNK):
         chunk = ids[first : first + CHUNK]
@@ -49,7 +72,6 @@ async def documents(
         if (await index.sound(found, Part.VECTOR)).num_rows < found.num_rows:
             raise DamagedError
         rows = {name: row for row, name in enumerate(found["id"].to_pylist())}
-        missing += [first + i for i, name in enumerate(chunk) if name not in rows]
         lengths = sizes.characters(found)
         more = sum(lengths.values())
         size += more
@@ -62,16 +84,11 @@ async def documents(
         reserve(more)
         held = {name: text async for name, text in read(index, lengths, strict=True)}
         order = [name for name in chunk if name in held]
+        names += order
         texts += [held[name] for name in order]
         if order:
             vectors.append(matrix(found)[[rows[name] for name in order]])
-    if missing or len(texts) < len(ids):
-        # without a position: a document was deleted during the read
-        where = f", the first at position {missing[0]}" if missing else ""
-        raise InvalidError(
-            f"ids: {len(ids) - len(texts)} of {len(ids)} are not in the index{where}", "ids"
-        )
-    return texts, np.concatenate(vectors)
+    return names, texts, np.concatenate(vectors)
 
 
 async def present(index: Index, ids: Sequence[str]) -> list[str]:

@@ -8,10 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from service.errors import OverloadedError
+from service.errors import InvalidError, OverloadedError
+from service.index import deletions
 from service.index.documents import Index
-from service.learning import sources
+from service.learning import gathering, sources
+from service.learning.labels import Labelled
 from tests.index.graphs import filled
+from tests.index.processes import Replicas, record
 
 
 def test_memory_is_reserved_before_texts_are_read(
@@ -43,3 +46,34 @@ def test_memory_is_reserved_before_texts_are_read(
     # the characters of all texts so far; nothing is read without room
     assert list(accumulate(reserved)) == [10, 15]
     assert read == [1, 2]
+
+
+def test_a_document_that_is_deleted_between_two_reads_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reading = sources.named
+
+    async def run() -> None:
+        indexes = await Replicas(tmp_path).open("a")
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        names = ["a1", "a2", "b1", "b2", "gone"]
+        labelled = [Labelled("x", name, [name[0]], 1.0) for name in names]
+
+        async def named(index: Index, ids: list[str], columns: list[str]) -> object:
+            found = await reading(index, ids, columns)
+            await deletions.delete(indexes, "x", index.identity.uid, ["gone"])
+            return found
+
+        monkeypatch.setattr(sources, "named", named)
+        for strict in (False, True):
+            await index.put([record(name, f"The text {name}.") for name in names])
+            if strict:
+                with pytest.raises(InvalidError, match=r"1 of 5 are not in .* at position 4"):
+                    await sources.documents(index, names)
+                continue
+            examples, vectors = await gathering.gather(indexes, None, labelled)
+            assert examples.inputs == [f"The text {name}." for name in names[:-1]]
+            assert (examples.labels, len(vectors)) == ([["a"], ["a"], ["b"], ["b"]], 4)
+
+    asyncio.run(run())
