@@ -1,28 +1,20 @@
 """XLSX, XLS and ODS: each sheet as a heading and its rows, cells apart by tabs."""
 
-import re
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import date, datetime, time, timedelta
-from html import unescape
 from typing import Any, BinaryIO
 
 from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, SheetVisibleEnum
 
 from extraction.building import Builder
 from extraction.content import Content, Limits, UnreadableError
+from extraction.office.formulas import unsaved
 from extraction.office.package import COMPOUND, Package, attribute, below
 
 # a part that every file of a kind has
 _NEEDED = {"XLSX": "xl/workbook.xml", "ODS": "content.xml"}
 # characters of the names of columns in a heading
 _MOST = 300
-# a cell of XLSX that has a formula and no value; with a type the value is an empty text
-_UNSAVED = re.compile(
-    rb"<(?:\w+:)?c(?=\s)([^<>]*)>\s*<(?:\w+:)?f(?:\s[^<>]*)?>([^<>]+)</(?:\w+:)?f>"
-    rb"(?:\s*<(?:\w+:)?v(?:\s*/>|></(?:\w+:)?v>))?\s*</(?:\w+:)?c>"
-)
-_PLACE = re.compile(rb"\sr=[\"']([A-Z]{1,3})(\d{1,7})[\"']")
-
 # texts by row and column, from 0
 Texts = Mapping[tuple[int, int], str]
 
@@ -51,25 +43,15 @@ def _packed(stream: BinaryIO, limits: Limits, kind: str) -> Content:
     package = Package(stream, limits, _NEEDED[kind], kind)
     # the parser below has no limit of its own for what a part unpacks to
     contents = ((name, package.content(name)) for name in package.names)
-    formulas = {name: found for name, part in contents if (found := _unsaved(name, part))}
+    formulas = {
+        name: found
+        for name, part in contents
+        if name.endswith(".xml") and (found := unsaved(part, limits.characters))
+    }
     named = _of_sheets(package, formulas) if kind == "XLSX" and formulas else {}
     stream.seek(0)
     builder = Builder(limits)
     return package.finished(builder, _sheets(stream, builder, kind, named))
-
-
-def _unsaved(name: str, part: bytes) -> dict[tuple[int, int], str]:
-    """The formulas of the cells that have no value, as a program that does not compute writes."""
-    found = {}
-    for attributes, formula in _UNSAVED.findall(part) if name.endswith(".xml") else ():
-        place = _PLACE.search(attributes)
-        if place is not None and b" t=" not in attributes:
-            column = 0
-            for letter in place[1]:
-                column = 26 * column + letter - ord("@")
-            text = unescape(formula.decode("utf-8", "replace"))
-            found[int(place[2]) - 1, column - 1] = f"={text}"
-    return found
 
 
 def _of_sheets(package: Package, formulas: Mapping[str, Texts]) -> dict[str, Texts]:
