@@ -61,11 +61,18 @@ class Terms:
 NONE = Terms({}, 0.0, 0)
 
 
-def terms(text: str, top_terms: str, frequencies: Frequencies) -> Terms:
-    """The first top terms of a text, without those of half of the documents if these are many."""
+def terms(text: str, top_terms: str, frequencies: Frequencies, *, common: bool = False) -> Terms:
+    """The first top terms of a text, without those of half of the documents if these are many.
+
+    Args:
+        text: a query.
+        top_terms: of it.
+        frequencies: of words in the documents.
+        common: keep the words of half of the documents, too.
+    """
     top = top_terms.split()[:MOST_TERMS]
     idf = zip(top, frequencies.of_words(top).tolist(), strict=True)
-    least = _RARE if frequencies.documents >= _FEW else 0.0
+    least = _RARE if frequencies.documents >= _FEW and not common else 0.0
     weights = {word: weight for word, weight in idf if weight > least}
     return Terms(weights, sum(weights.values()), len(text))
 

@@ -311,3 +311,23 @@ def test_words_find_the_passage_in_an_index_of_one_or_two_documents(
     assert best["id"] == "book"
     assert "broken foghorn" in best["passages"][0]["snippet"]["text"]
     assert best["score"] > best["passages"][1]["score"] > 0
+
+
+@pytest.mark.parametrize("mode", ["words", "hybrid"])
+@pytest.mark.parametrize("query", ["zyzzyva common words", "common words"])
+def test_common_words_find_documents_if_no_other_word_does(
+    server: Server, index: str, mode: str, query: str
+) -> None:
+    texts = [f"The common report {number}." for number in range(22)]
+    texts += [f"Report {number} of the common words." for number in range(22)]
+    upsert(server, index, *({"id": f"d{n}", "text": text} for n, text in enumerate(texts)))
+    found = find(server, index=index, text=query, mode=mode)
+    assert len(found) == 10
+    if mode == "words":
+        # those with both words, of which each is common
+        assert all(int(one["id"][1:]) >= 22 for one in found)
+        assert all("common words" in one["passages"][0]["snippet"]["text"] for one in found)
+        assert all(one["score"] > 0 for one in found)
+    # the control: a word of few documents decides
+    rare = find(server, index=index, text=f"{query} 17", mode=mode)
+    assert {one["id"] for one in rare[:2]} == {"d17", "d39"}

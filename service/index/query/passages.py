@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from ranking import passages as ranking
 from ranking.fusion import fuse
@@ -139,21 +140,13 @@ async def search(
     frequencies = await index.vocabulary.frequencies(index)
     top = await executors.STORE.run(frequencies.top_terms, query.text)
     asked = Asked(query, mode, ranking.terms(query.text, top, frequencies), form.documents)
-    depth = max(CANDIDATES, 2 * form.documents)
-    if mode == "cosine":
-        near = await by_window(index, query, depth, where)
-        candidates = (await sized(index, query, list(near)))[:depth]
-    else:
-        words = list(asked.terms.weights)
-        near, worded, pairs, triples = await asyncio.gather(
-            by_window(index, query, depth if mode == "hybrid" else 0, where),
-            by_words(index, " ".join(words) or top, WORDED, where),
-            by_sets(index, words, 2, IN_SETS, where),
-            by_sets(index, words, 3, IN_SETS, where),
-        )
-        rows = list(fuse(list(near), worded, pairs, triples))
-        rows = await likely(index, rows, near, asked, frequencies.idf)
-        candidates = bounded(await sized(index, query, rows))
+    candidates = await _candidates(index, asked, top, frequencies.idf, where)
+    if mode == "words" and not (candidates and asked.terms.weights):
+        # no document has any of the rare words, or the query has none
+        every = ranking.terms(query.text, top, frequencies, common=True)
+        if every.weights != asked.terms.weights:
+            asked = replace(asked, terms=every)
+            candidates = await _candidates(index, asked, top, frequencies.idf, where)
     parts = (Part.WINDOWS,) if mode == "cosine" else (Part.WINDOWS, Part.TEXT)
     scores: dict[str, float] = {}
     kept: dict[str, Scored] = {}
@@ -165,6 +158,35 @@ async def search(
         kept = {name: kept[name] for name in _ordered(scores)[: form.documents] if name in kept}
     held = {one.id: one for one in candidates}
     return await _answer(index, [held[name] for name in _ordered(scores)], kept, asked, form)
+
+
+async def _candidates(
+    index: Index, asked: Asked, top: str, idf: NDArray[np.float32], where: Where | None
+) -> list[Candidate]:
+    """The documents whose windows are compared, the most promising ones first.
+
+    Args:
+        index: whose windows are searched.
+        asked: the query.
+        top: its top terms, for a query without words to look for.
+        idf: of each bucket.
+        where: a condition on documents.
+    """
+    query, mode = asked.query, asked.mode
+    depth = max(CANDIDATES, 2 * asked.documents)
+    if mode == "cosine":
+        near = await by_window(index, query, depth, where)
+        return (await sized(index, query, list(near)))[:depth]
+    words = list(asked.terms.weights)
+    near, worded, pairs, triples = await asyncio.gather(
+        by_window(index, query, depth if mode == "hybrid" else 0, where),
+        by_words(index, " ".join(words) or top, WORDED, where),
+        by_sets(index, words, 2, IN_SETS, where),
+        by_sets(index, words, 3, IN_SETS, where),
+    )
+    rows = list(fuse(list(near), worded, pairs, triples))
+    rows = await likely(index, rows, near, asked, idf)
+    return bounded(await sized(index, query, rows))
 
 
 def _ordered(scores: Mapping[str, float]) -> list[str]:
