@@ -103,11 +103,18 @@ async def windows(index: Index, ids: Sequence[str]) -> AsyncIterator[tuple[str, 
             yield name, replace(records.windows(*own), outline=known or outline.NONE)
 
 
-async def windows_of(index: Index, document_id: str) -> Windows | None:
-    """Windows of one document; None if it is missing or damaged."""
-    async for _, found in windows(index, [document_id]):
-        return found
-    return None
+async def windows_of(index: Index, document_id: str) -> Windows:
+    """Windows of one document.
+
+    Raises:
+        NotFoundError: the index has no such document.
+        DamagedError: the stored windows do not match their checksum.
+    """
+    further = outline.columns(index.schema.names)
+    found = await index.one(document_id, Part.WINDOWS, further=further)
+    [known] = records.outlines(found)
+    held = records.windows(vectors.blobs(found["windows"])[0], found["window_ends"][0].as_py())
+    return replace(held, outline=known or outline.NONE)
 
 
 async def whole(index: Index, document_id: str) -> tuple[Record, int]:

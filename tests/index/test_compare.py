@@ -9,8 +9,11 @@ import httpx
 import numpy as np
 import pytest
 
+from service.errors import NotFoundError
+from service.index import reuse
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
+from tests.index.processes import Replicas, record, run
 
 
 @pytest.fixture(scope="module")
@@ -103,3 +106,15 @@ def test_an_id_that_ends_like_the_route_is_a_document(server: Server, index: str
     path = f"/indexes/{index}/documents"
     assert call(server, "GET", f"{path}/b/windows")["text"] == "Two."
     assert call(server, "GET", f"{path}/a/windows")["windows"][0]["end"] == 4
+
+
+@run
+async def test_one_read_tells_a_missing_document_from_a_damaged_one(replicas: Replicas) -> None:
+    indexes = await replicas.open("a")
+    await indexes.create("x", {})
+    index = await indexes.open("x")
+    # with a second read, a document that is stored in between would count as damaged
+    with pytest.raises(NotFoundError):
+        await reuse.windows_of(index, "late")
+    await index.put([record("late", "text")])
+    assert (await reuse.windows_of(index, "late")).ends == [4]

@@ -81,6 +81,9 @@ def test_a_damaged_row_is_not_served_but_named_and_repaired_or_lost(
         if part in ("vector", "windows", "text"):
             assert NAME not in await kept(index, {NAME: TEXT})
             assert NAME not in await kept(index, {NAME: LATER})
+        if part == "windows":
+            with pytest.raises(DamagedError):
+                await reuse.windows_of(index, NAME)
         if part in ("vector", "text"):
             with pytest.raises(DamagedError):
                 await sources.documents(index, [NAME])
@@ -97,7 +100,7 @@ def test_a_damaged_row_is_not_served_but_named_and_repaired_or_lost(
         else:
             assert outcome.lost == []
             assert (await index.get(NAME)).text == TEXT
-            assert await reuse.windows_of(index, NAME) is not None
+            assert (await reuse.windows_of(index, NAME)).ends[-1] == len(TEXT)
 
     stores.run(scenario())
 

@@ -61,7 +61,6 @@ def test_a_former_store_is_read_searched_and_written(stored: tuple[str, Path]) -
             assert (held.text, held.title, held.links) == (given.text, given.title, given.links)
             assert np.array_equal(held.vector, given.encoding.vector)
             windows = await reuse.windows_of(index, given.id)
-            assert windows is not None
             assert np.array_equal(windows.vectors, given.encoding.windows.astype("<f2"))
         query = Query(make.vector(make.record(3).text), make.record(3).text)
         [first, *_] = await search.cosine(index, query, 7, None)

@@ -12,7 +12,7 @@ from fastapi.responses import Response
 from ranking.diversity import diverse
 from service import executors
 from service.embedding.embedder import Document, UnusableInputError
-from service.errors import DamagedError, NotFoundError
+from service.errors import NotFoundError
 from service.index.rows.record import Windows
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.similar_bodies import (
@@ -163,8 +163,6 @@ async def _query(
                 error.message = f"queries.{place}: {error.message}"
             raise
         windows = await reuse.windows_of(index, name) if body.explain else None
-        if body.explain and windows is None:
-            raise DamagedError
     # the choice of diverse hits leaves out those before the offset itself
     offset = 0 if body.diversity else body.offset
     return replace(query, exclude=frozenset(body.exclude), offset=offset), windows

@@ -9,7 +9,6 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from service import executors
-from service.errors import DamagedError, NotFoundError
 from service.server.bodies.encoding import json_response
 from service.server.bodies.names import DocumentId, Identifier, Name
 from service.server.bodies.similar_bodies import Place, QueryIn
@@ -82,9 +81,11 @@ async def list_windows(request: Request, name: Name, document_id: DocumentId) ->
     If the id of a document ends in `/windows`, its path gives the document itself.
     """
     async with deadline.within(request):
-        index = await (await inference.service_of(request).store.indexes()).open(name)
+        index = await (await inference.service_of(request).store.indexes()).open(name, still=True)
+        from service.index import reuse
+
         there = await index.has(f"{document_id}/windows")
-        found = None if there else await _stored(index, document_id)
+        found = None if there else await reuse.windows_of(index, document_id)
     if found is None:
         return await documents.get_document(request, name, f"{document_id}/windows")
     return json_response({"windows": [found.place(i) for i in range(len(found.ends))]})
@@ -94,11 +95,12 @@ async def list_windows(request: Request, name: Name, document_id: DocumentId) ->
 async def compare(request: Request, name: Name, body: CompareRequest) -> Response:
     """The windows that make a text or a document resemble a document of the index most."""
     async with deadline.within(request):
-        index = await (await inference.service_of(request).store.indexes()).open(name)
+        index = await (await inference.service_of(request).store.indexes()).open(name, still=True)
+        from service.index import reuse
         from service.index.query import pairs, search
 
         other = (await search.stored(index, body.other, text=False)).vector
-        windows = await _stored(index, body.other)
+        windows = await reuse.windows_of(index, body.other)
         vector, own, headers = await _query(request, index, body)
         found = await executors.SCORING.run(pairs.best, own, windows, body.top_k)
     content = {
@@ -119,31 +121,15 @@ async def _query(
     request: Request, index: Index, body: CompareRequest
 ) -> tuple[Vectors, Windows, dict[str, str]]:
     """The vector and the windows of a text or a stored document, and headers of the answer."""
+    from service.index import reuse
     from service.index.query import search
     from service.index.rows.record import Windows, encoded
 
     if body.id is not None:
         query = await search.stored(index, body.id, text=False)
-        return query.vector, await _stored(index, body.id), {}
+        return query.vector, await reuse.windows_of(index, body.id), {}
     encoder = inference.encoder_of_index(request, index)
     result = await inference.embed(request, [body.text or ""], encoder=encoder)
     encoding = encoded(result.documents[0])
     windows = Windows(encoding.windows, encoding.ends)
     return encoding.vector, windows, inference.headers(request, result)
-
-
-async def _stored(index: Index, document_id: str) -> Windows:
-    """The windows of a stored document.
-
-    Raises:
-        NotFoundError: the index has no such document.
-        DamagedError: the stored windows do not match their checksum.
-    """
-    from service.index import reuse
-
-    found = await reuse.windows_of(index, document_id)
-    if found is not None:
-        return found
-    if await index.has(document_id):
-        raise DamagedError
-    raise NotFoundError("no document in this index has that id")
