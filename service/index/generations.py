@@ -26,6 +26,8 @@ log = structlog.get_logger("docsplit.index")
 
 DIGITS = 12
 
+# processes see a deletion by another process after this time, even if the table looks whole
+LISTING_SECONDS = 1.0
 # two tables with the same rows: damage to one harms no index
 _COPIES = ("generations", "generations_copy")
 
@@ -161,6 +163,34 @@ class Served:
         return named[0]
 
 
+class Listing:
+    """The tables that a process saw last, for a second, or until it creates or deletes one.
+
+    Attributes:
+        changes: number of tables that the process has created or deleted.
+    """
+
+    def __init__(self) -> None:
+        self.changes = 0
+        self._tables: list[str] = []
+        self._until = 0.0
+
+    def recent(self) -> list[str] | None:
+        """The tables; None if the process has to list them again."""
+        return self._tables if time.monotonic() < self._until else None
+
+    def keep(self, tables: list[str], changes: int) -> list[str]:
+        """Keep tables that were listed after a number of changes, unless there are more by now."""
+        if changes == self.changes:
+            self._tables, self._until = tables, time.monotonic() + LISTING_SECONDS
+        return tables
+
+    def forget(self) -> None:
+        """Note a change."""
+        self.changes += 1
+        self._until = 0.0
+
+
 class Registry:
     """Records for all processes which generations are complete and which tables are deleted.
 
@@ -259,6 +289,17 @@ class Registry:
                 raise
             log.error("dropped_tables_unreadable", outline=outline(error))
         return self._gone
+
+    async def deletion(self, error: Exception) -> NotFoundError | None:
+        """The reason of an error of LanceDB that names a table which was deleted meanwhile."""
+        said = str(error)
+        if ".lance" not in said and "was not found" not in said:
+            return None
+        # the record of a deletion comes before the removal of files
+        tables = await self.dropped()
+        if any(f"/{table}.lance" in said or f"'{table}'" in said for table in tables):
+            return NotFoundError("the index was deleted during the request")
+        return None
 
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Remove the records of deleted tables."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable, Container, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -21,6 +21,7 @@ from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index.documents import Index
 from service.index.generations import (
     Generation,
+    Listing,
     Registry,
     Served,
     by_index,
@@ -48,8 +49,6 @@ _STRUCTURE_SECONDS = 30.0
 _VOCABULARIES = 16  # some MB each
 # seconds; every process that wrote before a table was deleted has ended by then
 KEEP_DROPPED = 86_400.0
-# processes see a deletion by another process after this time, even if the table looks whole
-LISTING_SECONDS = 1.0
 
 
 class Indexes:
@@ -82,8 +81,7 @@ class Indexes:
         self.found_links = FoundLinks(shared)
         self._structure = asyncio.Lock()
         self._vocabularies: LRUCache[str, Vocabulary] = LRUCache(_VOCABULARIES)
-        self._listed: list[str] = []
-        self._listed_until = 0.0
+        self._listing = Listing()
 
     async def create(
         self, name: str, fields: dict[str, FieldType], model: str | None = None
@@ -96,6 +94,8 @@ class Indexes:
             ConflictError: it exists with other fields or for another bundle, or is an alias.
         """
         wanted = self.served.named(model)
+        # another process may just have deleted an index of that name
+        self._listing.forget()
         try:
             index = await self.writable(name)
         except NotFoundError:
@@ -123,12 +123,14 @@ class Indexes:
 
     async def tables(self) -> list[str]:
         """Tables of all indexes, sorted, without deleted ones."""
-        names = await table_names(self.database)
-        return self._list(names, await self.registry.dropped())
+        changes = self._listing.changes
+        names, dropped = await table_names(self.database), await self.registry.dropped()
+        return self._listing.keep([one for one in names if one not in dropped], changes)
 
     async def recent_tables(self) -> list[str]:
         """The result of ``tables`` now, or of up to a second ago."""
-        return self._listed if time.monotonic() < self._listed_until else await self.tables()
+        held = self._listing.recent()
+        return await self.tables() if held is None else held
 
     async def sweep(self) -> list[str]:
         """Remove the remains of deleted tables, and forget tables that were deleted long ago.
@@ -136,6 +138,7 @@ class Indexes:
         Returns:
             The result of ``tables``.
         """
+        changes = self._listing.changes
         names, dropped = await table_names(self.database), await self.registry.dropped()
         for table in dropped.keys() & names:
             await self._remove(table)
@@ -145,12 +148,7 @@ class Indexes:
             await self.registry.forget_dropped(gone)
             await self.profiles.forget(gone)
             await self.maps.forget(gone)
-        return self._list(names, dropped)
-
-    def _list(self, names: Sequence[str], dropped: Container[str]) -> list[str]:
-        self._listed = [table for table in names if table not in dropped]
-        self._listed_until = time.monotonic() + LISTING_SECONDS
-        return self._listed
+        return self._listing.keep([one for one in names if one not in dropped], changes)
 
     async def generations(self, name: str) -> list[Generation]:
         """All generations of an index, the complete ones first.
@@ -257,7 +255,7 @@ class Indexes:
     ) -> Index:
         made = schema.create(model.name, model.revision, model.dimensions, fields, source)
         table = await self.database.create_table(new_table(name, model.revision), schema=made)
-        self._listed_until = 0.0
+        self._listing.forget()
         await prepare(table)
         await self.database.sync()
         return self._index(table, made)
@@ -266,7 +264,7 @@ class Indexes:
         await self.registry.drop(tables)
         # otherwise a power failure could leave half a table without the record of its deletion
         await self.database.sync()
-        self._listed_until = 0.0
+        self._listing.forget()
         for table in tables:
             await self._remove(table)
         await self.profiles.forget(tables)
@@ -285,8 +283,7 @@ class Indexes:
 
     async def _own(self, name: str, *, still: bool = False) -> Index | None:
         """The table of a served revision, without listing all tables if possible."""
-        listed = self._listed if time.monotonic() < self._listed_until else []
-        index = await self._first(name, listed, still=still)
+        index = await self._first(name, self._listing.recent() or [], still=still)
         return index or await self._first(name, await self.tables(), still=still)
 
     async def _first(self, name: str, tables: Sequence[str], *, still: bool) -> Index | None:

@@ -14,7 +14,7 @@ import structlog
 
 from bundles.manifest import Manifest
 from service import executors
-from service.errors import StoreError, VersionError, disk_fault, lance_fault
+from service.errors import ServiceError, StoreError, VersionError, disk_fault, lance_fault
 from service.index.storage import bucket
 from service.index.storage.ledger import Recorder
 from service.index.storage.volume import Durability, Volume
@@ -257,16 +257,18 @@ class Store:
             await self.volume.freeing(partial(self.on_drop, uid))
         self.volume.wrote()
 
-    async def fault(self, error: Exception) -> StoreError | None:
-        """The store's fault behind an error of LanceDB or the system; None if it has none."""
-        fault = await self.volume.fault(error)
+    async def fault(self, error: Exception) -> ServiceError | None:
+        """The reason of an error of LanceDB or the system: a fault of the store, or a deletion."""
+        fault: ServiceError | None = await self.volume.fault(error)
+        if fault is None and self._indexes is not None:
+            fault = await self._indexes.registry.deletion(error)
         if fault is None and lance_fault(error) is not None:
             fault = StoreError(
                 "the service cannot read files of this index or files that all indexes share: "
                 "the operator finds them with docsplit-index check",
                 "damaged",
             )
-        if fault is not None:
+        if isinstance(fault, StoreError):
             self._metrics.store_errors.labels(fault.reason).inc()
             log.error("store_failed", reason=fault.reason, error=str(error)[:300])
         return fault

@@ -9,7 +9,7 @@ import pytest
 from service.errors import NotFoundError
 from service.index import indexes as indexes_module
 from service.index import maintenance
-from service.index.indexes import LISTING_SECONDS
+from service.index.generations import LISTING_SECONDS
 from service.index.query import listing
 from service.index.rows.versions import microseconds
 from service.index.storage.database import table_names
@@ -103,6 +103,61 @@ async def test_files_of_a_late_writer_are_not_an_index_and_are_removed(replicas:
     await b.sweep()
     assert [name.split(".")[0] for name in await table_names(a.database)] == ["x"]
     assert await (await a.open("x")).count() == 1
+
+
+@run
+async def test_an_index_is_created_again_over_files_of_a_late_writer(replicas: Replicas) -> None:
+    a, b = await replicas.open("a"), await replicas.open("a")
+    await a.create("x", {})
+    former = await b.open("x")
+    await a.drop("x")
+    await a.database.create_table(former.table.name, schema=former.schema)
+    # b listed the tables a moment ago
+    assert await b.create("x", {"year": "integer"})
+    assert (await b.open("x")).identity.fields == {"year": "integer"}
+
+
+@run
+async def test_a_list_from_before_a_deletion_is_not_kept(replicas: Replicas) -> None:
+    indexes = await replicas.open("a")
+    await indexes.create("x", {})
+    former = await indexes.open("x")
+    read, dropped = asyncio.Event(), asyncio.Event()
+    reading = indexes.registry.dropped
+
+    async def slow() -> dict[str, float]:
+        found = await reading()
+        if not read.is_set():
+            read.set()
+            await dropped.wait()
+        return found
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(indexes.registry, "dropped", slow)
+        listing_tables = asyncio.create_task(indexes.tables())
+        await read.wait()
+        await indexes.drop("x")
+        dropped.set()
+        await listing_tables
+        await indexes.database.create_table(former.table.name, schema=former.schema)
+        with pytest.raises(NotFoundError):
+            await indexes.open("x")
+
+
+@run
+async def test_an_error_of_a_deleted_table_says_that_the_index_is_gone(replicas: Replicas) -> None:
+    indexes = await replicas.open("a")
+    await indexes.create("x", {})
+    await (await indexes.open("x")).put([record("one")])
+    index, still = await indexes.open("x"), await indexes.open("x", still=True)
+    other = RuntimeError("lance error: Not found: y/indexes/other.0123456789ab.89abcdef.lance/1")
+    assert await indexes.registry.deletion(other) is None
+    await indexes.drop("x")
+    for reading in (index.count(), still.get("one"), index.put([record("two")])):
+        with pytest.raises((RuntimeError, ValueError, OSError)) as caught:
+            await reading
+        assert isinstance(await indexes.registry.deletion(caught.value), NotFoundError)
+    assert await indexes.registry.deletion(other) is None
 
 
 @run
