@@ -71,7 +71,7 @@ def _run(given: Sequence[str]) -> int:
     from bundles.manifest import BundleError, Manifest, Parity
     from bundles.reranker import RerankerManifest
     from corpora.errors import DataError
-    from export.errors import ExportError, IncompleteError
+    from export.errors import ExportError, IncompleteError, explained
     from export.pipeline import Request, export
     from export.progress import Progress
     from export.reranker.pipeline import export_reranker
@@ -118,6 +118,9 @@ def _run(given: Sequence[str]) -> int:
     except (ExportError, BundleError, DataError) as error:
         _refuse(console, error)
         return 1
+    except OSError as error:
+        _refuse(console, f"{options.dest}: not written: {explained(error)}")
+        return 1
     for name, precision in manifest.precisions.items():
         parity = precision.parity
         console.print(f"{name}: {parity}", highlight=False)
@@ -129,8 +132,8 @@ def _run(given: Sequence[str]) -> int:
     return code
 
 
-def _refuse(console: Console, error: Exception) -> None:
-    console.print(f"docsplit-export: {error}", style="red", highlight=False, soft_wrap=True)
+def _refuse(console: Console, reason: object) -> None:
+    console.print(f"docsplit-export: {reason}", style="red", highlight=False, soft_wrap=True)
 
 
 def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
@@ -139,7 +142,7 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
     from bundles.manifest import BundleError
     from corpora.errors import DataError
     from export import conversion, inspection
-    from export.errors import ExportError
+    from export.errors import ExportError, explained
 
     try:
         if command == "inspect":
@@ -149,8 +152,8 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
         from export.checks import verification
 
         return verification.main(arguments)
-    except (ExportError, BundleError, DataError) as error:
-        said = f"docsplit-export {command}: {error}"
+    except (ExportError, BundleError, DataError, OSError) as error:
+        said = f"docsplit-export {command}: {explained(error)}"
         Console(stderr=True, markup=False).print(said, style="red", highlight=False, soft_wrap=True)
         return 1
 

@@ -113,10 +113,10 @@ def _spread(model: onnx.ModelProto) -> None:
 
 
 def _write_openvino(graph: Path, path: Path) -> None:
-    import openvino as ov
     from openvino import opset13 as ops
 
     from export.graphs.graph import INPUTS
+    from export.storage import save_openvino
 
     model = openvino_core().read_model(graph)
     mask = next(one for one in model.inputs if INPUTS[1] in one.get_names())
@@ -128,7 +128,7 @@ def _write_openvino(graph: Path, path: Path) -> None:
     model.remove_result(result)
     model.add_results([ops.result(spread)])
     # the weights keep their types, so the vectors stay the same
-    ov.save_model(model, path, compress_to_fp16=False)
+    save_openvino(model, path)
 
 
 def _settings(opened: Bundle) -> dict[str, Any]:

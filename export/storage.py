@@ -1,11 +1,17 @@
-"""Hold ONNX graphs in memory and in files, also those that no protobuf message can hold."""
+"""Hold graphs in memory and in files, also those that no protobuf message can hold."""
 
+from __future__ import annotations
+
+import errno
 import tempfile
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import onnx
 from onnx.external_data_helper import save_external_data, set_external_data
+
+if TYPE_CHECKING:
+    import openvino as ov
 
 # Of weights in one file. A protobuf message ends at 2 GiB, and the graph needs room, too.
 MOST_BYTES = 2_000_000_000
@@ -40,6 +46,20 @@ def save(model: onnx.ModelProto, path: Path) -> None:
                 save_external_data(tensor, str(path.parent))
                 tensor.ClearField("raw_data")
     path.write_bytes(model.SerializeToString(deterministic=True))
+
+
+def save_openvino(model: ov.Model, path: Path) -> None:
+    """Write a graph of OpenVINO's with the types that its weights have, and its ``.bin``.
+
+    Raises:
+        OSError: the disk is full or not writable.
+    """
+    import openvino as ov
+
+    try:
+        ov.save_model(model, path, compress_to_fp16=False)
+    except RuntimeError as error:
+        raise OSError(errno.EIO, f"could not be written ({error})", str(path)) from error
 
 
 def open_session(model: onnx.ModelProto, options: Any) -> Any:

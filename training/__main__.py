@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from rich.console import Console
 
 from corpora.errors import DataError
+from export.errors import explained
 from training.command_line import parse
-from training.errors import HeadError, TrainingError, explained
+from training.errors import HeadError, TrainingError
 
 _INTERRUPTED = 130
 

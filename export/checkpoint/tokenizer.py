@@ -29,7 +29,8 @@ def write_tokenizer(source: Checkpoint, folder: Path, texts: list[str]) -> Token
     tokenizer = Tokenizer.from_str(source.tokenizer.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
-    tokenizer.save(str(path))
+    # the tokenizer's own save raises no OSError on a full disk
+    path.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
     written = Tokenizer.from_file(str(path))
     expected = source.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
     for text, ids, encoding in zip(texts, expected, written.encode_batch(texts), strict=True):

@@ -16,6 +16,7 @@ from openvino._offline_transformations import compress_quantize_weights_transfor
 from bundles.openvino_core import openvino_core
 from export.errors import ExportError
 from export.graphs.graph import TAIL
+from export.storage import save_openvino
 
 FILE = "model.int8.xml"
 # SmoothQuant's alpha (Xiao et al. 2023, equation 4). nncf's default of .95 moves more range into
@@ -93,7 +94,7 @@ def write_int8(quantised: ov.Model, folder: Path) -> dict[str, int]:
     compress_quantize_weights_transformation(quantised)
     _store_weights_as_fp16(quantised)
     _name_by_place(quantised)
-    ov.save_model(quantised, folder / FILE, compress_to_fp16=False)
+    save_openvino(quantised, folder / FILE)
     products = [op for op in quantised.get_ops() if op.get_type_name() == "MatMul"]
     integer = sum(_has_quantised_inputs(op) for op in products)
     quantisers = sum(op.get_type_name() == "FakeQuantize" for op in quantised.get_ops())
@@ -125,7 +126,7 @@ def _has_quantised_inputs(op: ov.Node) -> bool:
 def _store_weights_as_fp16(model: ov.Model) -> None:
     """Store matrices that stayed in fp32 as fp16, except those of the tail.
 
-    ``save_model`` does not compress quantised models.
+    ``save_openvino`` does not compress quantised models.
     """
     for op in model.get_ops():
         if op.get_type_name() != "Constant" or op.get_element_type() != ov.Type.f32:

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import os
+import resource
 import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from bundles.format import load
 from export import pipeline
 from export.__main__ import main
+from export.graphs import int8
 from tests.export.held_out import write_judged
 
 
@@ -124,6 +127,57 @@ def test_a_signal_leaves_no_folder(
     assert list(place.iterdir()) == []
     assert "interrupted" in capsys.readouterr().err
     assert signal.getsignal(signal.SIGTERM) == before
+
+
+@pytest.mark.parametrize("room", [0, 60_000, 100_000])
+def test_a_full_disk_ends_the_program_with_a_message_and_leaves_nothing(
+    room: int,
+    shallow_folder: Path,
+    text_file: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Too little room for the tokenizer, for the fp32 graph, and for the int8 graph."""
+    place = tmp_path / "bundles"
+    given = [str(shallow_folder), str(place / "mine"), "--calibration", str(text_file)]
+    given += ["--licence", "MIT", "--max-tokens", "32", "--paragraphs", "200"]
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+    quantise = int8.quantise
+
+    def fill() -> None:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (room, before[1]))
+
+    def quantised(*arguments: Any, **options: Any) -> Any:
+        fill()
+        return quantise(*arguments, **options)
+
+    # the fp32 graph is larger than the int8 graph
+    if room == 100_000:
+        monkeypatch.setattr(int8, "quantise", quantised)
+    else:
+        fill()
+    try:
+        assert main(given) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+        signal.signal(signal.SIGXFSZ, former)
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert said.startswith(f"docsplit-export: {place / 'mine'}: not written: [Errno")
+    assert said.endswith("; free space or correct the path, then repeat the command")
+    assert list(place.iterdir()) == []
+
+
+def test_a_place_that_cannot_be_written_ends_the_program_with_a_message(
+    shallow_folder: Path, text_file: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").touch()
+    dest = tmp_path / "file" / "mine"
+    given = [str(shallow_folder), str(dest), "--calibration", str(text_file), "--licence", "MIT"]
+    assert main([*given, "--max-tokens", "32", "--paragraphs", "200"]) == 1
+    assert "correct the path, then repeat" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize("name", ["no[a]", "no[/such]folder"])

@@ -16,8 +16,9 @@ from rich.text import Text
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from export.checks.options import count
+from export.errors import explained
 from export.interruption import interruptible
-from training.errors import SettingsError, TrainingError, explained
+from training.errors import SettingsError, TrainingError
 from training.evaluation.encoders.precision import add_precision_flag
 
 if TYPE_CHECKING:
