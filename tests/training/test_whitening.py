@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from corpora.errors import DataError
 from corpora.fields import Fields
 from training.__main__ import main
 from training.data.sentences import split_sentences
+from training.evaluation.encoders.folder import FolderEncoder
+from training.evaluation.encoders.interface import Reading, Vectors
 from training.whitening import command_line
 from training.whitening.fitting import Floats, fit, measure, reduced
 from training.whitening.halves import draw, split
@@ -211,6 +214,29 @@ def test_flags_out_of_range_are_refused(
     given = ["whiten", "nowhere", str(tmp_path), "--output", str(tmp_path / "out"), *flags]
     assert main(given) == 1
     assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("dimensions", ["0", "999"])
+def test_dimensions_that_the_encoder_lacks_are_refused_before_the_documents_are_embedded(
+    dimensions: str,
+    tiny_model: Path,
+    corpus: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    embedded: list[str] = []
+    encode = FolderEncoder.encode
+
+    def counted(self: FolderEncoder, texts: Sequence[str], reading: Reading) -> Vectors:
+        embedded.extend(texts)
+        return encode(self, texts, reading)
+
+    monkeypatch.setattr(FolderEncoder, "encode", counted)
+    given = ["whiten", str(tiny_model), str(corpus), "--output", str(tmp_path / "out")]
+    assert main([*given, "--max-tokens", "32", "--dimensions", dimensions]) == 1
+    assert f"--dimensions must be 1 to 32, not {dimensions}" in capsys.readouterr().err
+    assert len(embedded) <= 1
 
 
 def test_a_window_of_no_tokens_is_refused(

@@ -71,13 +71,12 @@ def main(arguments: Sequence[str]) -> int:
     with opened(
         given.encoder, cache, max_tokens=given.max_tokens, progress=progress
     ) as representation:
+        if shortened:
+            _check_dimensions(given.dimensions, representation, corpora[0])
         fitting = [_vectors(representation, one.fitting) for one in corpora]
         held_out = [_vectors(representation, one.held_out) for one in corpora]
     weights = fit(fitting, given.power, given.ridge)
     if shortened:
-        width = len(weights)
-        if not 0 < given.dimensions <= width:
-            raise SettingsError(f"--dimensions must be 1 to {width}, not {given.dimensions}")
         rotation = None if given.prefixes else np.random.default_rng(given.seed)
         weights = reduced(fitting, weights, given.dimensions, rotation)
     gains = [measure(pair, weights) for pair in held_out]
@@ -128,6 +127,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     add_field_flags(parser, "text", "id")
     return parser
+
+
+def _check_dimensions(wanted: int, representation: Representation, corpus: Halves) -> None:
+    # one text says the width, before hours of embedding
+    width = representation.features([corpus.fitting[0][0]]).shape[1]
+    if not 0 < wanted <= width:
+        raise SettingsError(f"--dimensions must be 1 to {width}, not {wanted}")
 
 
 def _vectors(representation: Representation, pairs: Sequence[tuple[str, str]]) -> Pair:
