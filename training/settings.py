@@ -278,9 +278,11 @@ class RunSettings(_Section):
     metric: Literal["discrimination", "mrr"] = "mrr"
     """validation metric that early stopping and the best model follow"""
     patience: NonNegativeInt = 0
-    """stop after this many validations without a better metric; 0 never"""
+    """stop after this many validations without a better metric, that of the start weights included;
+    0 never"""
     keep_best: bool = False
-    """write the best validated model at the end, not the last"""
+    """write the best validated model at the end, not the last; the start weights are validated
+    too"""
     divergence_window: AtLeastTwo = 50
     """number of steps whose median loss reveals divergence"""
     tensorboard: bool = True

@@ -67,6 +67,32 @@ def test_early_stop_and_best_model(
     assert torch.equal(weights(tmp_path / "run")[name], kept[1][name])
 
 
+def test_a_run_that_only_gets_worse_gives_its_start_weights(
+    make_settings: MakeSettings,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    values = iter([0.5, 0.4, 0.3, *[0.9] * 9])
+    settings = make_settings(
+        optimisation={"max_steps": 9}, run={"evaluate_every": 1, "patience": 2, "keep_best": True}
+    )
+    run = TrainingRun(settings, Processes(cpu=True))
+    start = {k: v.clone() for k, v in run.encoder.backbone.state_dict().items()}
+    monkeypatch.setattr(
+        TrainingRun,
+        "validation",
+        lambda self: Validation(discrimination=0.5, mrr=next(values), documents=8),
+    )
+    assert run.run(stop_after=1).step == 1
+    found = TrainingRun(settings, Processes(cpu=True)).run()
+    assert (found.step, found.stopped_early) == (2, True)
+    written = weights(tmp_path / "run")
+    name = "encoder.layer.1.output.dense.weight"
+    assert torch.equal(written[name], start[name])
+    assert "no validation was better than that of the start weights" in capsys.readouterr().out
+
+
 def test_a_run_does_not_go_on_without_its_best_model(
     make_settings: MakeSettings, tmp_path: Path
 ) -> None:

@@ -18,6 +18,7 @@ class BestModel:
 
     Attributes:
         stopped: whether patience has run out.
+        first: whether no model was better than the first, that of the start weights.
 
     Args:
         settings: ``metric``, ``patience``, ``keep_best``.
@@ -33,7 +34,7 @@ class BestModel:
         self._writes = writes
         self._value = -math.inf
         self._since = 0
-        self.stopped = False
+        self.stopped = self.first = False
 
     def judge(self, found: Validation | None) -> bool:
         """Keep the model if it is the best. Returns ``stopped``.
@@ -45,6 +46,7 @@ class BestModel:
             return False
         value = float(getattr(found, self._settings.metric))
         if value > self._value:
+            self.first = self._value == -math.inf
             self._value, self._since = value, 0
             if self._settings.keep_best and self._writes:
                 write(self._path, self._backbone.state_dict())
@@ -61,7 +63,26 @@ class BestModel:
 
     def state(self) -> dict[str, Any]:
         """The state for a checkpoint."""
-        return {"best": self._value, "since_best": self._since, "stopped": self.stopped}
+        return {
+            "best": self._value,
+            "best_is_first": self.first,
+            "since_best": self._since,
+            "stopped": self.stopped,
+        }
+
+    def notes(self, step: int) -> list[str]:
+        """What the user should know at the end of a run of ``step`` steps."""
+        settings, said = self._settings, []
+        if self.stopped:
+            said.append(
+                f"stopped at step {step}: {settings.metric} did not improve in "
+                f"{settings.patience} validations"
+            )
+        if self.first and settings.keep_best:
+            said.append(
+                "no validation was better than that of the start weights, so the model has these"
+            )
+        return said
 
     def resume(self, state: dict[str, Any]) -> None:
         """Continue from the ``state`` of a checkpoint.
@@ -75,5 +96,6 @@ class BestModel:
                 "another run.output"
             )
         self._value, self._since = state["best"], state["since_best"]
-        # former checkpoints do not say it
+        # former checkpoints do not say these
         self.stopped = state.get("stopped", False)
+        self.first = state.get("best_is_first", False)

@@ -159,6 +159,7 @@ class TrainingRun:
         )
         if start == 0:
             self._first = self._validate(0, curve, progress)
+            self._best.judge(self._first)
         self.encoder.train()
         batches = prefetch(
             lambda number: self.preparation.batch(number, self._order[number]),
@@ -180,12 +181,10 @@ class TrainingRun:
                 halt = self.processes.any(interruption.asked)
                 if step % run.checkpoint_every == 0 or step == stop or early or halt:
                     self._save(step)
-                if early:
-                    progress.note(
-                        f"stopped at step {step}: {run.metric} did not improve in {run.patience} "
-                        "validations"
-                    )
-                    return step, True
+                if early or step == self.total:
+                    for line in self._best.notes(step):
+                        progress.note(line)
+                    return step, early
                 if halt:
                     progress.note(f"interrupted at step {step}; to continue, run the same command")
                     break
