@@ -230,9 +230,10 @@ class OptimisationSettings(_Section):
     accumulate: Count = 1
     """batches per step of the optimiser"""
     epochs: PositiveFloat = 1.0
-    """passes over the training documents"""
+    """passes over the training documents; has no effect with max_steps"""
     max_steps: Count | None = None
-    """stop after this many optimiser steps"""
+    """optimiser steps of the run, in place of epochs: more steps than an epoch has read documents
+    again"""
     learning_rate: PositiveFloat = 5e-5
     """peak learning rate of AdamW"""
     warmup: Share = 0.1
