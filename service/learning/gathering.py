@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from heads.bounds import MOST_EXAMPLES
 from heads.examples import Examples, check, digest
 from service.errors import InvalidError, NotFoundError
 from service.index.indexes import Indexes
@@ -53,7 +54,7 @@ async def gather(
         reserve: called with the characters of some texts, before they are read.
 
     Raises:
-        InvalidError: too few labels, or too much text.
+        InvalidError: too few labels, too many examples, or too much text.
     """
     others = any(len(one.labels) != 1 for one in labelled)
     several = stored.multi_label if stored else others if multi_label is None else multi_label
@@ -94,6 +95,12 @@ async def gather(
     examples = Examples(
         [one.text for one in found.values()], [one.labels for one in found.values()]
     )
+    if len(found) > MOST_EXAMPLES:
+        raise InvalidError(
+            f"labels: there are {len(found)} examples and labelled documents, the limit is "
+            f"{MOST_EXAMPLES}: remove labels, or PUT the classifier again with fewer examples",
+            "labels",
+        )
     try:
         check(examples.labels, several)
     except ValueError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import shutil
 import time
@@ -16,10 +17,14 @@ import pytest
 
 from bundles.default import DEFAULT_BUNDLE
 from export.heads import add_head
+from heads.examples import Examples
 from heads.network import Network
+from service.errors import InvalidError
+from service.learning.gathering import gather
 from tests.conftest import Server, serving, wait_until
 from tests.heads.conftest import PACKAGING, TYPING
 from tests.index.conftest import call, upsert
+from tests.integrity.stores import open_indexes
 
 
 @pytest.fixture
@@ -265,3 +270,17 @@ def test_a_classifier_of_the_bundle_keeps_labels_when_its_deletion_is_refused(
     with serving(tmp_path / "log2", *place, "--bundle", str(bundle)) as server:
         call(server, "DELETE", "/classifiers/topics", status=409)
         assert given(server, "topics") == [("one", ["a"])]
+
+
+def test_a_retraining_takes_as_many_examples_as_a_training(tmp_path: Path) -> None:
+    """Stored examples and labels that people gave count together."""
+
+    async def run(number: int) -> int:
+        indexes = await open_indexes(tmp_path)
+        labels = [["ab"[place % 2]] for place in range(number)]
+        stored = Examples([f"text {place}" for place in range(number)], labels)
+        return len((await gather(indexes, stored, []))[0].inputs)
+
+    assert asyncio.run(run(100_000)) == 100_000
+    with pytest.raises(InvalidError, match=r"there are 100001 examples.*the limit is 100000"):
+        asyncio.run(run(100_001))
