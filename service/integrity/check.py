@@ -3,6 +3,7 @@
 import asyncio
 from pathlib import Path
 
+from heads import sealing
 from heads.examples import Examples
 from heads.network import Network
 from service import executors
@@ -146,7 +147,7 @@ async def _rows(
 
 
 async def _heads(root: Path, table: str, report: Report) -> None:
-    """Check that networks and examples can be read; they have their own checksums."""
+    """Check heads by their checksums, and that networks and examples can be read."""
     name = f"heads/{table}"
     try:
         database = await connect(f"{root}/heads")
@@ -155,6 +156,13 @@ async def _heads(root: Path, table: str, report: Report) -> None:
         report.findings.append(Finding(name, f"rows cannot be read: {rows.outline(error)}"))
         return
     report.rows += held.num_rows
+    if set(sealing.COLUMNS) <= set(held.schema.names):
+        for place in range(held.num_rows):
+            try:
+                sealing.unsealed(held.select(sealing.COLUMNS).slice(place, 1).to_pylist()[0])
+            except (TypeError, ValueError):
+                document = held[held.schema.names[0]][place].as_py()
+                report.findings.append(Finding(name, "damaged", document=document, part="report"))
     for column, parse in (("network", Network.from_bytes), ("examples", Examples.from_bytes)):
         if column not in held.schema.names:
             continue

@@ -1,7 +1,6 @@
 """Trained classifiers in a LanceDB table that every replica sees."""
 
 import asyncio
-import json
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
@@ -14,6 +13,7 @@ import structlog
 from cachetools import LRUCache
 from lancedb.expr import col, lit
 
+from heads import sealing
 from heads.examples import Examples, digests, unpacked
 from heads.network import Network, Scorer
 from service import executors
@@ -123,15 +123,16 @@ class Heads:
         if examples:
             blob = await executors.STORE.run(examples.to_bytes)
             head = replace(head, report={**head.report, "history": await self._history(head)})
-        row = {
+        row: dict[str, Any] = {
             "name": head.name,
             "uid": head.uid,
             "revision": head.revision,
             "labels": head.labels,
-            "report": json.dumps(head.report),
+            "report": head.report,
             "network": head.network.to_bytes(),
             "examples": blob,
         }
+        row["report"] = sealing.sealed(row)
         await self._table.put(row)
         # before older versions are removed
         await self._table.sync()
@@ -166,9 +167,9 @@ class Heads:
         uid = (await self._row(name, ["uid"]))["uid"]
         held = self._loaded.get(name)
         if held is None or held.uid != uid:
-            row = await self._row(name, ["name", "uid", "revision", "labels", "report", "network"])
             with self._readable():
-                row["report"] = json.loads(row["report"])
+                row = await self._row(name, [*sealing.COLUMNS])
+                row["report"] = sealing.unsealed(row)
                 row["network"] = Network.from_bytes(row["network"])
             held = Head(**row)
             if _size(held) <= _LOADED_BYTES:
