@@ -2,8 +2,9 @@
 
 import hashlib
 import os
-from collections.abc import Iterable, Sequence
-from typing import cast
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, cast
 
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
@@ -63,6 +64,44 @@ def installed_memory() -> int:
     return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
 
+@contextmanager
+def missing_weights() -> Iterator[set[str]]:
+    """Names of parameters that the files lack of the transformers opened in this context.
+
+    transformers fills them with random numbers and only warns.
+    """
+    found: set[str] = set()
+    former = vars(PreTrainedModel)["from_pretrained"]
+    opened: Any = former.__func__
+
+    def noting(kind: type[PreTrainedModel], *given: Any, **options: Any) -> Any:
+        wanted = options.pop("output_loading_info", False)
+        model, facts = opened(kind, *given, output_loading_info=True, **options)
+        parameters = {name for name, _ in model.named_parameters(remove_duplicate=False)}
+        found.update(parameters.intersection(facts["missing_keys"]))
+        return (model, facts) if wanted else model
+
+    # sentence-transformers does not pass this report on
+    setattr(PreTrainedModel, "from_pretrained", classmethod(noting))  # noqa: B010 mypy
+    try:
+        yield found
+    finally:
+        setattr(PreTrainedModel, "from_pretrained", former)  # noqa: B010
+
+
+def check_missing(missing: Collection[str], source: str) -> None:
+    """Refuse a checkpoint that lacks weights.
+
+    Raises:
+        ExportError: the message names one of them.
+    """
+    if missing:
+        raise ExportError(
+            f"{source}: {len(missing)} weights are missing, for instance {min(missing)}; save "
+            "the whole model with save_pretrained, which gives them the architecture's names"
+        )
+
+
 def check_family(encoder: PreTrainedModel, source: str, families: Sequence[str] = FAMILIES) -> None:
     """Refuse an architecture that is not among ``families``.
 
@@ -103,6 +142,12 @@ def fast_tokenizer(
     if len(tokenizer) > rows:
         raise ExportError(
             f"{source}: the tokenizer has {len(tokenizer)} tokens, the model {rows} embeddings"
+        )
+    token, highest = max(tokenizer.get_vocab().items(), key=lambda entry: entry[1])
+    if highest >= rows:
+        raise ExportError(
+            f"{source}: the tokenizer's token {token!r} has the id {highest}, the model {rows} "
+            "embeddings"
         )
     vocabulary = len(tokenizer.get_vocab()) - len(tokenizer.all_special_tokens)
     if vocabulary < 1:

@@ -19,10 +19,12 @@ from export.checkpoint.onnx_folder import UNVERIFIED, graph_of, open_graph
 from export.checkpoint.own_code import only_own_code
 from export.checkpoint.requirements import (
     check_family,
+    check_missing,
     check_size,
     digest,
     fast_tokenizer,
     first_line,
+    missing_weights,
     windows,
 )
 from export.checkpoint.rotary import check_rotations
@@ -164,7 +166,7 @@ def open_source(
 
 def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), missing_weights() as missing:
             # modules.json of older checkpoints uses deprecated names of classes.
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.simplefilter("ignore", FutureWarning)
@@ -181,6 +183,8 @@ def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
             ) from error
         reason = first_line(error)
         raise ExportError(f"{source}: cannot be opened as an encoder: {reason}") from error
+    # no vector reads the pooler, which many checkpoints lack
+    check_missing([name for name in missing if "pooler" not in name.split(".")], source)
     if isinstance(model[0], StaticEmbedding):
         model[0] = WindowedEmbedding(model[0])
     return model.float().eval()

@@ -17,10 +17,12 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from export.checkpoint.files import locate
 from export.checkpoint.requirements import (
     check_family,
+    check_missing,
     check_size,
     digest,
     fast_tokenizer,
     first_line,
+    missing_weights,
     windows,
 )
 from export.checkpoint.rotary import check_rotations
@@ -192,7 +194,7 @@ def reference_scores(source: PairSource, pairs: Sequence[Pair]) -> np.ndarray:
 
 def _load(source: str, trust_remote_code: bool) -> CrossEncoder:
     try:
-        with warnings.catch_warnings():
+        with warnings.catch_warnings(), missing_weights() as missing:
             # older checkpoints use deprecated names
             warnings.simplefilter("ignore", DeprecationWarning)
             warnings.simplefilter("ignore", FutureWarning)
@@ -209,6 +211,7 @@ def _load(source: str, trust_remote_code: bool) -> CrossEncoder:
             ) from error
         reason = first_line(error)
         raise ExportError(f"{source}: cannot be opened as a cross-encoder: {reason}") from error
+    check_missing(missing, source)
     return cast(CrossEncoder, model.float().eval())
 
 

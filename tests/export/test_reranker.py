@@ -12,6 +12,7 @@ import httpx
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder
 from torch import nn
 
@@ -214,6 +215,17 @@ def test_what_only_encoders_have_is_refused(
     flags = ["--threshold", "int8.cosine_min=.9", "--licence", "MIT"]
     assert main([str(checkpoint), str(tmp_path / "bundle"), *flags]) == 1
     assert "a re-ranker is measured by kendall_tau" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_cross_encoder_without_its_classifier_is_refused(
+    checkpoint: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(checkpoint, tmp_path / "model")
+    file = folder / "model.safetensors"
+    weights = {name: t for name, t in load_file(file).items() if "classifier" not in name}
+    save_file(weights, file, {"format": "pt"})
+    with pytest.raises(ExportError, match=r"2 weights are missing, for instance classifier\.bias"):
+        open_pair_source(str(folder))
 
 
 def test_orders_are_compared_query_by_query() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import (
     Dense,
@@ -179,6 +180,36 @@ def test_a_folder_without_tokenizer_is_refused(bert_folder: Path, tmp_path: Path
         open_source(str(folder))
 
 
+@pytest.mark.parametrize(
+    ("names", "said"),
+    [
+        # as torch's DataParallel names them
+        (lambda name: f"module.{name}", r"missing, for instance embeddings\.LayerNorm\.bias"),
+        (lambda name: None if ".attention." in name else name, r"encoder\.layer\.0\.attention"),
+    ],
+)
+def test_weights_that_are_missing_or_have_other_names_are_refused(
+    names: Callable[[str], str | None], said: str, bert_folder: Path, tmp_path: Path
+) -> None:
+    """transformers fills them with random numbers, and the graphs would be close to those."""
+    folder = tmp_path / "incomplete"
+    shutil.copytree(bert_folder, folder)
+    file = folder / "model.safetensors"
+    held = {names(name): tensor for name, tensor in load_file(file).items()}
+    save_file({n: t for n, t in held.items() if n is not None}, file, {"format": "pt"})
+    with pytest.raises(ExportError, match=said):
+        open_source(str(folder))
+
+
+def test_a_checkpoint_without_pooler_opens(bert_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "checkpoint"
+    shutil.copytree(bert_folder, folder)
+    file = folder / "model.safetensors"
+    weights = {name: t for name, t in load_file(file).items() if "pooler" not in name}
+    save_file(weights, file, {"format": "pt"})
+    assert open_source(str(folder)).max_tokens == 64
+
+
 def test_a_tokenizer_larger_than_the_model_is_refused(bert_folder: Path, tmp_path: Path) -> None:
     folder = tmp_path / "larger"
     shutil.copytree(bert_folder, folder)
@@ -186,6 +217,18 @@ def test_a_tokenizer_larger_than_the_model_is_refused(bert_folder: Path, tmp_pat
     model["model"]["vocab"]["extra-entry"] = 600
     (folder / "tokenizer.json").write_text(json.dumps(model))
     with pytest.raises(ExportError, match="the tokenizer has 601 tokens, the model 600 embeddings"):
+        open_source(str(folder))
+
+
+def test_a_token_beyond_the_model_is_refused(bert_folder: Path, tmp_path: Path) -> None:
+    """Such as a vocabulary with a gap. A text with the token would end the service's batch."""
+    folder = tmp_path / "gap"
+    shutil.copytree(bert_folder, folder)
+    model = json.loads((folder / "tokenizer.json").read_text())
+    vocabulary = model["model"]["vocab"]
+    vocabulary[max(vocabulary, key=vocabulary.__getitem__)] = 5000
+    (folder / "tokenizer.json").write_text(json.dumps(model))
+    with pytest.raises(ExportError, match="has the id 5000, the model 600 embeddings"):
         open_source(str(folder))
 
 
