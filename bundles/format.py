@@ -22,6 +22,7 @@ take the same inputs, a query and a text in one row, and return ``logits`` (floa
 
 import hashlib
 import json
+import os
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -137,10 +138,26 @@ def _validated(root: Path, kind: type[M], values: dict[str, Any]) -> M:
 
 
 def write(root: Path, manifest: Contents[Any]) -> None:
-    """Write ``bundle.json`` atomically."""
-    draft = root / f"{MANIFEST}.part"
-    draft.write_text(manifest.model_dump_json(indent=2) + "\n", encoding="utf-8")
-    draft.replace(root / MANIFEST)
+    """Write ``bundle.json`` as a whole or not at all."""
+    replace(root / MANIFEST, (manifest.model_dump_json(indent=2) + "\n").encode())
+
+
+def replace(path: Path, content: bytes) -> None:
+    """Write a file as a whole or not at all, also on a full disk.
+
+    Raises:
+        OSError: it cannot be written; a former file of the name stays.
+    """
+    draft = path.with_name(f"{path.name}.part")
+    try:
+        with draft.open("wb") as stream:
+            stream.write(content)
+            stream.flush()
+            os.fsync(stream.fileno())
+        draft.replace(path)
+    except BaseException:
+        draft.unlink(missing_ok=True)
+        raise
 
 
 _DEFAULTS: dict[str, object] = {
@@ -203,7 +220,7 @@ def load_any(root: Path, *, verify: bool = True) -> Bundle | RerankerBundle:
 def _is_reranker(content: bytes) -> bool:
     try:
         found = json.loads(content)
-    except ValueError:
+    except (RecursionError, ValueError):
         return False
     return isinstance(found, dict) and found.get("kind") == "reranker"
 

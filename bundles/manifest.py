@@ -245,6 +245,10 @@ class Contents(Strict, Generic[FormT]):
         missing = [name for name in self.needed_files() if name not in self.files]
         if missing:
             raise ValueError(f"files has no digest of {', '.join(missing)}")
+        # no digest of a file there is part of the revision
+        for form in self.precisions.values():
+            if form.file.startswith(f"{HEADS}/"):
+                raise ValueError(f"the graph {form.file!r} is among the heads")
         if not self.precisions:
             raise ValueError("a bundle needs at least one precision")
         self.check_settings()
@@ -305,6 +309,9 @@ class Manifest(Contents[Precision]):
         """Raise a ValueError if settings contradict each other."""
         if self.default_prompt is not None and self.default_prompt not in self.prompts:
             raise ValueError(f"default_prompt {self.default_prompt!r} is not among the prompts")
+        for name, head in self.heads.items():
+            if not head.file.startswith(f"{HEADS}/"):
+                raise ValueError(f"the file of the head {name!r} is not below {HEADS}")
 
     def needed_files(self) -> list[str]:
         """Files that the manifest names."""

@@ -108,8 +108,13 @@ def add_head(
         root, manifest.model_dump() | {"heads": {**manifest.heads, name: entry}, "files": files}
     )
     (root / HEADS).mkdir(exist_ok=True)
-    (root / file).write_bytes(blob)
-    bundle.write(root, made)
+    bundle.replace(root / file, blob)
+    try:
+        bundle.write(root, made)
+    except OSError:
+        if file not in manifest.files:
+            (root / file).unlink()
+        raise
     if former is not None and former.file != file:
         (root / former.file).unlink()
     return made

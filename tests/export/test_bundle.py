@@ -23,6 +23,12 @@ PARITY = Parity(
 )
 
 
+FORM: dict[str, Any] = {
+    "runtime": "onnx",
+    "file": "model.fp16.onnx",
+    "kernels": {},
+    "parity": PARITY.model_dump(),
+}
 TOPICS: dict[str, Any] = {
     "file": "heads/topics.onnx",
     "kind": "classifier",
@@ -131,6 +137,9 @@ def test_a_path_outside_the_bundle_is_refused(root: Path, name: str) -> None:
         ({"default_prompt": "query"}, "not among the prompts"),
         ({"heads": {"topics": TOPICS | {"file": "heads/other.onnx"}}}, r"heads/other\.onnx"),
         ({"heads": {"../up": TOPICS}}, "heads"),
+        # the next training of the head would delete the file
+        ({"heads": {"topics": TOPICS | {"file": "tokenizer.json"}}}, "is not below heads"),
+        ({"precisions": {"fp16": FORM | {"file": "heads/topics.onnx"}}}, "is among the heads"),
         ({"heads": {"topics": TOPICS | {"labels": ["one"]}}}, "labels"),
     ],
 )
@@ -153,7 +162,7 @@ def test_a_figure_that_is_not_finite_is_refused(root: Path, value: float) -> Non
         load(root)
 
 
-@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"', "\x00"])
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", '"text"', "\x00", "[" * 100_000])
 def test_an_invalid_manifest_is_refused(root: Path, text: str) -> None:
     (root / "bundle.json").write_text(text)
     with pytest.raises(BundleError, match=r"bundle\.json"):

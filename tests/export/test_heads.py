@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import resource
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -96,3 +98,24 @@ def test_a_network_that_is_not_finite_is_refused(root: Path) -> None:
     with pytest.raises(ExportError, match="differs"):
         add_head(root, "topics", made, kind="classifier", labels=LABELS, report={})
     assert not load(root).manifest.heads
+
+
+@pytest.mark.parametrize("room", [100, 1000])
+def test_a_full_disk_leaves_the_bundle_as_it_was(root: Path, room: int) -> None:
+    """Too little room for the graph, and for the manifest."""
+    add_head(root, "topics", network(), kind="classifier", labels=LABELS, report={})
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    [(size, _)] = [(len(blob), path) for path, blob in before.items() if path.parent != root]
+    assert size < 1000 < len(before[root / "bundle.json"])
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    former = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (room, limits[1]))
+    try:
+        for name, seed in (("topics", 0), ("topics", 1), ("more", 1)):
+            made = network(seed=seed)
+            with pytest.raises(OSError, match="too large"):
+                add_head(root, name, made, kind="classifier", labels=LABELS, report={})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+        signal.signal(signal.SIGXFSZ, former)
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
