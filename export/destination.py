@@ -16,6 +16,8 @@ def check_destination(dest: Path, *, force: bool) -> None:
         ExportError: ``dest`` must not be replaced.
     """
     if not dest.exists():
+        if dest.is_symlink():
+            raise ExportError(f"{dest}: is a link that leads nowhere; remove it")
         return
     if not dest.is_dir():
         raise ExportError(f"{dest}: is not a folder")
@@ -34,7 +36,8 @@ def put_in_place(
     force: bool,
     failed: Set[PrecisionName] = frozenset(),
 ) -> None:
-    """Rename ``bundle`` to ``dest``. A former ``dest`` moves to ``scratch``, which is removed.
+    """Rename ``bundle`` to ``dest``. A former ``dest`` moves to ``scratch`` and is removed; of a
+    link only the link.
 
     Raises:
         ExportError: the former bundle has a form that failed this time, or ``dest`` must not be
@@ -58,7 +61,10 @@ def put_in_place(
     except OSError:
         former.rename(dest)
         raise
-    shutil.rmtree(former)
+    if former.is_symlink():
+        former.unlink()
+    else:
+        shutil.rmtree(former)
 
 
 def _forms(dest: Path) -> Set[PrecisionName]:

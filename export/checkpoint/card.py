@@ -1,6 +1,5 @@
 """Read what a checkpoint's model card declares."""
 
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -35,6 +34,8 @@ _SPDX = {
 # what the hub writes if no identifier fits
 _NONE = ("other", "unknown")
 _DIMENSIONS = re.compile(r'"matryoshka_dims":\s*(\[[\d\s,]+\])')
+# no length of a vector has more digits
+_NUMBER = re.compile(r"\b\d{1,9}\b")
 
 
 def read_card(source: str) -> str:
@@ -69,5 +70,8 @@ def matryoshka(config: Any, card: str, dimensions: int) -> list[int]:
     declared = getattr(config, "matryoshka_dimensions", None)
     if declared is None:
         found = _DIMENSIONS.search(card)
-        declared = json.loads(found[1]) if found else []
-    return sorted({int(one) for one in declared if 0 < int(one) < dimensions}, reverse=True)
+        declared = [int(one) for one in _NUMBER.findall(found[1])] if found else []
+    # config.json may hold anything
+    lengths = declared if isinstance(declared, list) else []
+    whole = {one for one in lengths if type(one) is int and 0 < one < dimensions}
+    return sorted(whole, reverse=True)

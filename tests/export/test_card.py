@@ -43,6 +43,11 @@ def test_lengths_come_from_the_config_or_the_card() -> None:
     assert matryoshka(SimpleNamespace(), CARD, 32) == [16, 8]
     assert matryoshka(SimpleNamespace(matryoshka_dimensions=[4, 24, 64]), CARD, 32) == [24, 4]
     assert matryoshka(SimpleNamespace(), "", 32) == []
+    # as people write it, or by mistake
+    assert matryoshka(SimpleNamespace(), '"matryoshka_dims": [16, 8,]', 32) == [16, 8]
+    assert matryoshka(SimpleNamespace(), f'"matryoshka_dims": [{"9" * 5000}]', 32) == []
+    for declared in (16, "16", {"16": 1}, ["16"], [None, 1.5, True]):
+        assert matryoshka(SimpleNamespace(matryoshka_dimensions=declared), "", 32) == []
 
 
 def test_a_bundle_holds_what_the_card_declares(
