@@ -16,7 +16,7 @@ from export.checkpoint import long_attention, static
 from export.checkpoint.card import licence
 from export.checkpoint.modules import describe
 from export.checkpoint.source import Source, open_source
-from export.checkpoint.tokenizer import batches, write_tokenizer
+from export.checkpoint.tokenizer import batches, check_prompts, write_tokenizer
 from export.checks.engines import Inputs, check_device
 from export.checks.finite import check_weights
 from export.checks.gate import MEASURED_BATCH, Gate
@@ -176,6 +176,7 @@ def export(
         bundle.mkdir()
         report("writing the tokenizer")
         tokenizer = write_tokenizer(source, bundle, [*passages.calibration, *passages.parity])
+        check_prompts(source, tokenizer)
         gate = Gate(
             source,
             tokenizer,

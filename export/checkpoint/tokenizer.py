@@ -9,9 +9,10 @@ from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
 from bundles.manifest import TOKENIZER
-from export.checkpoint.source import Checkpoint
+from export.checkpoint.source import Checkpoint, Source
 from export.errors import ExportError
 from windowing.batches import pad
+from windowing.tokens import DocumentTokenizer
 
 # of a batch; a long model takes gigabytes for eight of its windows at once
 PADDED_TOKENS = 8_192
@@ -40,6 +41,24 @@ def write_tokenizer(source: Checkpoint, folder: Path, texts: list[str]) -> Token
                 f"for instance of {text[:60]!r}"
             )
     return written
+
+
+def check_prompts(source: Source, tokenizer: Tokenizer) -> None:
+    """Refuse a prompt that fills a window, as the service does when it starts.
+
+    Raises:
+        ExportError: the message names the prompt.
+    """
+    try:
+        counted = DocumentTokenizer(tokenizer, source.max_tokens)
+    except ValueError as error:
+        raise ExportError(f"{source.name}: {error}; give more --max-tokens") from error
+    for name, text in source.prompts.items():
+        if counted.count(text) >= counted.capacity:
+            raise ExportError(
+                f"{source.name}: the prompt {name!r} of {counted.count(text)} tokens leaves no "
+                f"room for text in a window of {source.max_tokens}; give more --max-tokens"
+            )
 
 
 def batches(

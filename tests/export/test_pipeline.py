@@ -262,6 +262,26 @@ def test_a_name_that_no_bundle_can_have_is_refused_at_the_start(
             run(order(source, dest, name=name))
 
 
+def test_a_prompt_that_fills_a_window_is_refused_before_any_graph(
+    order: Order, shallow_folder: Path, tmp_path: Path
+) -> None:
+    """The service would refuse the bundle."""
+    prompts = {"query": "query: ", "task": "word " * 40}
+    folder = save_sentence_transformer(
+        shallow_folder, tmp_path / "prompted", pooling="mean", normalise=True, prompts=prompts
+    )
+    steps: list[str] = []
+    with pytest.raises(
+        ExportError, match=r"the prompt 'task' of \d+ tokens leaves no room for text"
+    ):
+        run(
+            order(folder, tmp_path / "made", max_tokens=32),
+            lambda step, share=0.0: steps.append(step),
+        )
+    assert steps[-1] == "writing the tokenizer"
+    assert not (tmp_path / "made").exists()
+
+
 def test_a_pattern_without_operator_is_refused(
     order: Order, shallow_folder: Path, tmp_path: Path
 ) -> None:
