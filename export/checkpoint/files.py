@@ -54,8 +54,8 @@ def check_files(source: str, *, trusted: bool) -> None:
         trusted: whether the user trusts the source's code.
 
     Raises:
-        ExportError: ``modules.json`` is no list of modules or names a path outside the checkpoint,
-            or the only weights are pickled.
+        ExportError: ``modules.json`` is no list of modules, it or an index of weights names a path
+            outside the checkpoint, or the only weights are pickled.
     """
     listed = load_file_path(source, "modules.json")
     for path in _paths(source, Path(listed)) if listed else []:
@@ -68,6 +68,9 @@ def check_files(source: str, *, trusted: bool) -> None:
             raise ExportError(f"{source}: {path} is a link that leads outside the folder")
     if not Path(source).is_dir():
         return
+    for pattern in ("*.safetensors.index.json", "pytorch_model*.index.json"):
+        for index in sorted(Path(source).rglob(pattern)):
+            _check_index(index, source, trusted=trusted)
     # before a library reads them
     check_memory(_weights(Path(source)), source)
     if trusted:
@@ -79,6 +82,29 @@ def check_files(source: str, *, trusted: bool) -> None:
                 f"{source}: {weights.relative_to(source)} is a pickle, which can run code when it "
                 "is opened; store the weights as safetensors, or allow it with --trust-remote-code"
             )
+
+
+def _check_index(index: Path, source: str, *, trusted: bool) -> None:
+    """Refuse parts of weights outside the checkpoint, and pickled ones."""
+    shown = index.relative_to(source)
+    try:
+        files = {str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()}
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ExportError(f"{source}: {shown} is no index of weights") from error
+    for name in sorted(files):
+        if _leaves(name):
+            raise ExportError(f"{source}: {shown} names {name!r}, a path outside the checkpoint")
+        if not trusted and not name.endswith(".safetensors") and _is_used(index):
+            raise ExportError(
+                f"{source}: {shown} names {name!r}, a pickle, which can run code when it is "
+                "opened; store the weights as safetensors, or allow it with --trust-remote-code"
+            )
+
+
+def _is_used(index: Path) -> bool:
+    """Whether no safetensors come before the weights of an index."""
+    own = index.name.endswith(".safetensors.index.json")
+    return own or not any(index.parent.glob("*.safetensors"))
 
 
 def _weights(folder: Path) -> int:

@@ -158,6 +158,12 @@ def open_graph(graph: Path, source: str, *, half: bool = False) -> SentenceTrans
     """
     folder = _settings_folder(graph)
     config = AutoConfig.from_pretrained(folder)
+    width, heads = int(config.hidden_size), int(config.num_attention_heads)
+    if heads < 1 or width % heads:
+        raise ExportError(
+            f"{source}: config.json names {heads} attention heads for vectors of {width} "
+            "dimensions; put the configuration of the graph's model there"
+        )
     encoder = GraphEncoder(graph, config, half=half)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     settings = _json(folder / "sentence_bert_config.json")

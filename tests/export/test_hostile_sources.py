@@ -64,6 +64,21 @@ def pickle_weights(folder: Path) -> None:
     (folder / "model.safetensors").unlink()
 
 
+def index_weights(name: str, content: str | None = None) -> Callable[[Path], None]:
+    """An index whose weights are all in one file of that name."""
+
+    def harm(folder: Path) -> None:
+        weights = load_file(folder / "model.safetensors")
+        kind = "model.safetensors" if name.endswith("s") else "pytorch_model.bin"
+        torch.save(weights, folder / "weights.pkl")
+        (folder / "model.safetensors").rename(folder.parent / "outside.safetensors")
+        (folder / f"{kind}.index.json").write_text(
+            content or json.dumps({"metadata": {}, "weight_map": dict.fromkeys(weights, name)})
+        )
+
+    return harm
+
+
 def inflate(folder: Path) -> None:
     """A file of which the disk holds only the beginning."""
     os.truncate(folder / "model.safetensors", 9 * 10**12)
@@ -84,6 +99,15 @@ def inflate(folder: Path) -> None:
         (name_module("C:\\weights"), "a path outside"),
         (link_outside, "1_Pooling is a link that leads outside"),
         (pickle_weights, r"pytorch_model\.bin is a pickle, which can run code"),
+        (
+            index_weights("../outside.safetensors"),
+            r"model\.safetensors\.index\.json names '\.\./outside.safetensors', a path outside",
+        ),
+        (
+            index_weights("weights.pkl"),
+            r"index\.json names 'weights\.pkl', a pickle, which can run",
+        ),
+        (index_weights("s", "[]"), r"model\.safetensors\.index\.json is no index of weights"),
         (inflate, r"has 9000\.0 GB of weights; their export needs some 45000 GB of memory, this"),
     ],
 )

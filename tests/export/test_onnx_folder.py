@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import warnings
 from collections.abc import Callable, Sequence
@@ -238,9 +239,15 @@ def reach_outside(path: Path) -> None:
     path.write_bytes(model.SerializeToString())
 
 
+def name_no_heads(path: Path) -> None:
+    file = path.parents[1] / "config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"num_attention_heads": 0}))
+
+
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
+        (name_no_heads, r"config\.json names 0 attention heads for vectors of 32 dimensions"),
         (rename, r"has model_quantized\.onnx, but no model\.onnx in fp32"),
         (to_fp16, r"model\.onnx: has weights in fp16; a bundle needs the graph in fp32"),
         (fuse, r"model\.onnx: has \w+; a bundle needs the graph in fp32, before it is optimised"),
