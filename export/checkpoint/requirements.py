@@ -97,8 +97,8 @@ def check_missing(missing: Collection[str], source: str) -> None:
     """
     if missing:
         raise ExportError(
-            f"{source}: {len(missing)} weights are missing, for instance {min(missing)}; save "
-            "the whole model with save_pretrained, which gives them the architecture's names"
+            f"{source}: {len(missing)} weights are missing, for instance {min(missing)}; "
+            "write the whole model with save_pretrained, which gives them the architecture's names"
         )
 
 
