@@ -97,6 +97,14 @@ def test_a_deleted_document_is_gone(server: Server, index: str) -> None:
     assert count(server, index) == 1
 
 
+def test_a_line_break_behind_an_id_names_no_document(server: Server, index: str) -> None:
+    upsert(server, index, TWO)
+    for method, body in (("GET", None), ("PATCH", {"title": "Second"}), ("DELETE", None)):
+        call(server, method, f"/indexes/{index}/documents/two%0A", body, status=404)
+    call(server, "GET", f"/indexes/{index}/documents/two%0A/windows", status=404)
+    assert call(server, "GET", f"/indexes/{index}/documents/two")["title"] is None
+
+
 def test_pages_hold_every_document_once(server: Server, index: str) -> None:
     ids = [f"d{i:02}" for i in range(25)]
     upsert(server, index, *({"id": i, "text": f"text {i}"} for i in reversed(ids)))

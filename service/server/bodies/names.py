@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from fastapi import Path
 from pydantic import AfterValidator, BeforeValidator, WithJsonSchema
+from starlette.convertors import PathConvertor, register_url_convertor
 
 from service.index.rows.fields import valid_id, wrong_id
 from service.server.bodies.fields import valid_text
@@ -23,6 +24,13 @@ Name = Annotated[
     ),
 ]
 
+
+class _WholePath(PathConvertor):
+    # ``.*$`` also matches before a line break at the end: "a\n" would be the document "a"
+    regex = r"[\s\S]*"
+
+
+register_url_convertor("path", _WholePath())
 
 DocumentId = Annotated[
     str,
