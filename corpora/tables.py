@@ -60,9 +60,13 @@ def check(where: str, names: Collection[str], needed: Sequence[str]) -> None:
     """Raise DataError if a needed column is not among the names of a row or a file."""
     missing = [name for name in needed if name not in names]
     if missing:
+        remedy = "Rename yours, or name it with a flag such as --text-field"
+        # the header of a table with another separator is one name
+        if len(names) == 1 and set(";\t|,").intersection(*names):
+            remedy = "Separate the values by commas in .csv files, by tabs in .tsv files"
         raise DataError(
             f"{where}: no column {' and '.join(missing)}; there are {', '.join(names) or 'none'}. "
-            "Rename yours, or name it with a flag such as --text-field"
+            f"{remedy}"
         )
 
 

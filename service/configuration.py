@@ -19,10 +19,15 @@ from pydantic_settings import (
 from yaml import YAMLError
 
 from service.settings import ENV_PREFIX, Settings, SettingsError
+from service.unknown import remedy
 
 
-def load(arguments: list[str]) -> Settings:
+def load(arguments: list[str], program: str = "docsplit-serve") -> Settings:
     """Read settings. Precedence: flags, environment, the file that ``--config`` names, defaults.
+
+    Args:
+        arguments: the flags.
+        program: the command that has them, for its usage.
 
     Raises:
         SettingsError: a value is unusable, the file has an unknown name, or there is no such file.
@@ -37,7 +42,7 @@ def load(arguments: list[str]) -> Settings:
     class WithFile(Settings):
         __doc__ = Settings.__doc__
         # it has no field of its own, and the search for docstrings goes through all modules
-        model_config = SettingsConfigDict(use_attribute_docstrings=False)
+        model_config = SettingsConfigDict(use_attribute_docstrings=False, cli_prog_name=program)
 
         @classmethod
         def settings_customise_sources(
@@ -72,4 +77,4 @@ def _fault(error: ErrorDetails) -> str:
     if name not in Settings.model_fields:
         return f"{name}: no such setting"
     flag = name.replace("_", "-")
-    return f"{name} (--{flag}, {ENV_PREFIX}{name.upper()}): {error['msg']}"
+    return f"{name} (--{flag}, {ENV_PREFIX}{name.upper()}): {remedy(error, {})}"

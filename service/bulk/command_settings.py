@@ -11,7 +11,7 @@ def load_settings(arguments: list[str]) -> Settings:
     Logs go to standard error, next to the progress. Unless the settings say otherwise, they are
     warnings and errors as text.
     """
-    settings = load(arguments)
+    settings = load(arguments, "docsplit-index")
     given = settings.model_fields_set
     level = settings.log_level if "log_level" in given else "warning"
     logs.configure(level, settings.log_format if "log_format" in given else "text")

@@ -80,6 +80,8 @@ def _parser() -> argparse.ArgumentParser:
 
 def _new(given: argparse.Namespace) -> None:
     path: Path = given.file
+    if not re.fullmatch(file.NAME, given.name):
+        raise KeysError(f"keys.{given.name}: {file.FORMS[file.NAME]}")
     text = path.read_text(encoding="utf-8") if path.exists() else ""
     if given.name in file.parse(text, path):
         raise KeysError(f"{path}: a key {given.name} already exists")

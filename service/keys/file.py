@@ -15,6 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationErro
 
 from service.errors import ServiceError
 from service.keys.rights import EVERYTHING, Right, Rights
+from service.unknown import remedy
 
 # the service compares each request's token with every key
 MOST_KEYS = 1000
@@ -23,8 +24,15 @@ TOKEN_BYTES = 32
 # secret scanners and people recognise a token by this
 TOKEN_PREFIX = "docsplit_"  # noqa: S105
 
-Name = Annotated[str, Field(pattern="^[a-z][a-z0-9_-]{0,62}$")]
+NAME = "^[a-z][a-z0-9_-]{0,62}$"
+Name = Annotated[str, Field(pattern=NAME)]
 _Pattern = Annotated[str, Field(pattern="^[a-z0-9_*?-]{1,63}$")]
+FORMS = {
+    NAME: "the name of a key has 1 to 63 lower-case letters, digits, - and _, "
+    "and begins with a letter",
+    "^[a-z0-9_*?-]{1,63}$": "a pattern has 1 to 63 lower-case letters, digits, -, _, * and ?",
+    "^[0-9a-f]{64}$": "a SHA-256 has 64 digits from 0 to f",
+}
 
 
 class KeysError(ServiceError):
@@ -98,7 +106,7 @@ def parse(text: str, path: Path) -> dict[str, KeyEntry]:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "keys"
-        raise KeysError(f"{path}: {place}: {first['msg']}") from None
+        raise KeysError(f"{path}: {place}: {remedy(first, FORMS)}") from None
 
 
 def read(path: Path) -> dict[str, KeyEntry]:

@@ -149,6 +149,16 @@ def test_a_damaged_file_is_named(tmp_path: Path, kind: str, packed: str) -> None
         ("d.csv", b"id,text\n1,a\n2,b,c\n", r"d\.csv:3: the number of values differs"),
         ("d.csv", b"id,text\n1,a\n2\n", r"d\.csv:3: the number of values differs"),
         ("d.csv", b"id,body\n1,a\n", r"d\.csv:2: no column text; there are id, body"),
+        (
+            "d.csv",
+            b"id;text\n1;a\n",
+            r"d\.csv:2: no column text; .* id;text\. Separate the values by",
+        ),
+        (
+            "d.tsv",
+            b"id,text\n1,a\n",
+            r"d\.tsv:2: no column text; .* id,text\. Separate the values by",
+        ),
         ("d.docx", b"", r"d\.docx: no DOCX file, or a damaged one"),
         ("d.png", b"", r"d\.png: no file of a known type; known are \.parquet"),
     ],

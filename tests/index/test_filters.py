@@ -280,8 +280,7 @@ def test_filters_of_too_many_conditions_give_one_error(body: Any) -> None:
 def test_validation_of_a_list_stops_at_its_first_error() -> None:
     with pytest.raises(ValidationError) as refused:
         adapter.validate_python({"field": "year", "in": [[]] * 100_000})
-    # one for each type that a value may have
-    assert refused.value.error_count() == 4
+    assert refused.value.error_count() == 1
 
 
 LOWEST = -(2**63)

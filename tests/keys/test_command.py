@@ -67,8 +67,12 @@ def test_the_list_shows_the_rights_of_keys(
     ("arguments", "said"),
     [
         (["new", "a"], "already"),
-        (["new", "B"], "keys.B"),
-        (["new", "b", "--read-indexes", "x'y"], "read_indexes"),
+        (["new", "B"], "keys.B: the name of a key has 1 to 63 lower-case letters"),
+        (["new", "a b"], "keys.a b: the name of a key has 1 to 63 lower-case letters"),
+        (
+            ["new", "b", "--read-indexes", "x'y"],
+            "read_indexes.0: a pattern has 1 to 63 lower-case letters",
+        ),
         (["new", "b", "--requests-per-second", "-1"], "requests_per_second"),
         (["new", "b", "--days", "0"], "--days"),
         (["revoke", "b"], "no key b"),

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.__main__ import main
+from service.bulk.command_settings import load_settings
 from service.configuration import load
 from service.settings import Settings, SettingsError
 
@@ -78,6 +79,17 @@ def test_a_bad_variable_is_reported_with_its_setting(
     monkeypatch.setenv("DOCSPLIT_QUEUE_TOKENS", "many")
     assert main([]) == 2
     assert "DOCSPLIT_QUEUE_TOKENS" in capsys.readouterr().err
+
+
+def test_an_unknown_flag_is_reported_by_the_command_that_was_called(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    for read, program in ((load, "docsplit-serve"), (load_settings, "docsplit-index")):
+        with pytest.raises(SystemExit):
+            read(["--prot", "8"])
+        said = capsys.readouterr().err
+        assert said.startswith(f"usage: {program} ")
+        assert said.endswith(f"{program}: error: unrecognized arguments: --prot 8\n")
 
 
 def test_a_missing_bundle_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,7 @@ MISSPELT: list[tuple[str, str, Any, str]] = [
         "POST",
         "/indexes/unknown/documents/delete",
         {"filter": {"field": "year", "gte": 3, "and": []}},
-        'filter: "field" is not known; give and',
+        'filter: and needs an object of its own; join several conditions by {"and": […]}',
     ),
     (
         "PUT",
@@ -146,6 +146,108 @@ def test_a_misspelt_required_field_is_named(server: Server) -> None:
     assert said("/embed", {f"{number}": 0 for number in range(200)} | {"input": "a"}) == (
         "inputs: Field required"
     )
+
+
+ID = "documents.0.id: give a string, not a number"
+NAME = "a name has 1 to 63 lower-case letters, digits, - and _, and begins with a letter or digit"
+WRONG: list[tuple[str, str, Any, str]] = [
+    ("POST", "/indexes/a/documents", {"documents": [{"id": 5, "text": "a"}]}, ID),
+    ("POST", "/indexes/a/documents", {"documents": []}, "documents: give 1 or more of them"),
+    ("POST", "/indexes/a/documents", {"documents": ["a"]}, "documents.0: give an object"),
+    ("POST", "/indexes/a/documents/get", {"ids": "a"}, "ids: give a list"),
+    ("PUT", "/indexes/A%20b", {}, f"name: {NAME}"),
+    (
+        "GET",
+        "/jobs/last",
+        None,
+        "job_id: the id of a job has 32 digits from 0 to f; GET /jobs lists them",
+    ),
+    ("GET", "/jobs?limit=many", None, "query.limit: give an integer"),
+    ("POST", "/similar", {"index": "a", "text": "a", "top_k": 0}, "top_k: give 1 or more"),
+    (
+        "POST",
+        "/similar",
+        {"index": "a", "text": "a", "mode": "x"},
+        "mode: give 'cosine', 'words', 'hybrid', 'citation' or 'coupled'",
+    ),
+    (
+        "POST",
+        "/similar",
+        {"index": "a", "text": "a", "filter": {"field": "y", "eq": [1]}},
+        "filter.eq: give a string, a number or a boolean; in takes a list of them",
+    ),
+    (
+        "POST",
+        "/similar",
+        {"index": "a", "text": "a", "filter": {"AND": []}},
+        'filter: "AND" is not known; give field, eq, ne, gt, gte, lt, lte, in, contains, and, or, '
+        "not",
+    ),
+    (
+        "PUT",
+        "/classifiers/a",
+        {"index": "a", "ids": [5], "labels": ["x"]},
+        "ids: item 0: give a string, not a number",
+    ),
+    (
+        "PUT",
+        "/classifiers/a",
+        {"inputs": ["a"], "labels": [1]},
+        "labels: item 0: give a string, not a number",
+    ),
+    ("POST", "/rerank", {"texts": ["a"]}, "query: Field required"),
+    ("POST", "/rerank", {"query": "a", "documents": ["a"], "top_n": 0}, "top_n: give 1 or more"),
+    (
+        "POST",
+        "/rerank",
+        {"query": "a", "documents": [{"body": "a"}]},
+        "documents: item 0: give a string, or an object with text",
+    ),
+]
+
+
+@pytest.mark.parametrize(("method", "path", "body", "message"), WRONG)
+def test_a_wrong_value_is_named_with_its_place_and_the_remedy(
+    server: Server, method: str, path: str, body: Any, message: str
+) -> None:
+    assert call(server, method, path, body, status=422)["error"] == message
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "place"),
+    [
+        ("/similar", {"text": " "}, "text"),
+        ("/similar", {"queries": [{"id": "a"}, {"text": " "}]}, "queries.1"),
+        ("/passages", {"text": " "}, "text"),
+        ("/indexes/{}/duplicates", {"text": " "}, "text"),
+        ("/indexes/{}/compare", {"text": " ", "other": "a"}, "text"),
+        # the first text is stored, so only the second one is embedded
+        (
+            "/indexes/{}/documents",
+            {"documents": [{"id": "a", "text": "A."}, {"id": "b", "text": " "}]},
+            "documents.1.text",
+        ),
+    ],
+)
+def test_an_empty_text_is_named_by_its_place(
+    server: Server, path: str, body: dict[str, Any], place: str
+) -> None:
+    call(server, "PUT", "/indexes/places", {}, status=201)
+    try:
+        stored = {"documents": [{"id": "a", "text": "A."}]}
+        call(server, "POST", "/indexes/places/documents", stored)
+        whole = body if "{}" in path else body | {"index": "places"}
+        error = call(server, "POST", path.format("places"), whole, status=400)["error"]
+    finally:
+        call(server, "DELETE", "/indexes/places", status=204)
+    assert error == f"{place} is empty: its text makes no token"
+
+
+def test_an_empty_sentence_is_named_by_its_place(server: Server) -> None:
+    for source, sentence, place in (("a", " ", "sentences.0"), (" ", "a", "source_sentence")):
+        body = {"inputs": {"source_sentence": source, "sentences": [sentence]}}
+        error = call(server, "POST", "/similarity", body, status=400)["error"]
+        assert error == f"inputs.{place} is empty: its text makes no token"
 
 
 def test_every_other_body_refuses_unknown_fields(server: Server) -> None:

@@ -28,7 +28,7 @@ from pydantic import (
 )
 
 from service.errors import InvalidError
-from service.index.rows.fields import INT64, FieldType, column, fits
+from service.index.rows.fields import INT64, FieldType, column, declared, fits
 from service.unknown import field_names, unknown_name
 
 if TYPE_CHECKING:
@@ -49,12 +49,22 @@ FILTERED_PARTS = 50
 _PART_ROWS, _PASSING = 4096, 2000
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
-Value = (
+
+
+def _single(value: Any) -> Any:
+    if not isinstance(value, bool | int | float | str):
+        raise ValueError("give a string, a number or a boolean; in takes a list of them")
+    return value
+
+
+# without the check, an error speaks of the first of the types
+Value = Annotated[
     bool
     | Annotated[int, Field(ge=INT64.start, lt=INT64.stop)]
     | Number
-    | Annotated[str, Field(max_length=4096)]
-)
+    | Annotated[str, Field(max_length=4096)],
+    BeforeValidator(_single),
+]
 
 
 class _Strict(BaseModel):
@@ -109,8 +119,11 @@ class Not(_Strict):
     negated: Node = Field(alias="not")
 
 
+_COMBINING = ("and", "or", "not")
+
+
 def _kind(value: Any) -> str:
-    for kind in ("and", "or", "not"):
+    for kind in _COMBINING:
         if isinstance(value, dict) and kind in value:
             return kind
     return "condition"
@@ -139,8 +152,15 @@ def _small(value: Any) -> Any:
         if depth > MAX_DEPTH:
             raise ValueError(f"nested deeper than {MAX_DEPTH} levels")
         kind = _kind(node)
-        if isinstance(node, dict) and (message := unknown_name(node, field_names(_MODELS[kind]))):
-            raise ValueError(message)
+        if isinstance(node, dict):
+            if kind != "condition" and len(node) > 1:
+                raise ValueError(
+                    f'{kind} needs an object of its own; join several conditions by {{"and": […]}}'
+                )
+            known = field_names(_MODELS[kind])
+            known += _COMBINING if kind == "condition" else ()
+            if message := unknown_name(node, known):
+                raise ValueError(message)
         parts = node[kind] if kind != "condition" else []
         below = parts if isinstance(parts, list) else [parts]
         conditions += not below
@@ -274,7 +294,7 @@ def _literal(field: str, kind: FieldType, value: Any) -> Expr:
     from lancedb.expr import lit
 
     if not fits(kind, value):
-        raise InvalidError(f"filter: {field} is declared as {kind}", "filter")
+        raise InvalidError(f"filter: {field} is {declared(kind)}", "filter")
     held = column(kind, value)
     # LanceDB reads a minus and a number from SQL, and 2**63 is no 64-bit integer
     return lit(str(held)).cast("int64") if held == INT64.start and kind == "integer" else lit(held)

@@ -175,7 +175,22 @@ def check(fields: Mapping[str, FieldType], metadata: Mapping[str, object], index
         InvalidError: with the name of the field as the index declares it.
     """
     if wrong := mistyped(fields, metadata):
-        raise InvalidError(f"document {index}: {wrong}", "documents")
+        raise InvalidError(f"documents.{index}.{wrong}", "documents")
+
+
+_EXAMPLES: dict[FieldType, str] = {
+    "boolean": "true or false",
+    "date": "a text such as 2020-05-01 or 2020-05-01T12:00:00Z",
+    "integer": "an integer of 64 bits",
+    "number": "a number",
+    "string": "a string",
+    "strings": "a list of strings",
+}
+
+
+def declared(kind: FieldType) -> str:
+    """What to say of a value that does not have the type of its field."""
+    return f"declared as {kind}: give {_EXAMPLES[kind]}"
 
 
 def mistyped(fields: Mapping[str, FieldType], metadata: Mapping[str, object]) -> str | None:
@@ -183,5 +198,5 @@ def mistyped(fields: Mapping[str, FieldType], metadata: Mapping[str, object]) ->
     for name, kind in fields.items():
         value = metadata.get(name)
         if value is not None and not fits(kind, value):
-            return f"metadata.{name} is declared as {kind}"
+            return f"metadata.{name} is {declared(kind)}"
     return None

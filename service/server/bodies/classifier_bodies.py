@@ -55,13 +55,14 @@ def _check_length(documents: Sequence[Any]) -> None:
 
 
 def _ids(value: Any) -> list[str]:
-    names = valid_texts(value)
-    for position, name in enumerate(names):
+    if not isinstance(value, list):
+        raise ValueError("give a list of strings")
+    for position, name in enumerate(value):
         try:
-            identifier(name)
+            identifier(valid_text(name))
         except ValueError as error:
             raise ValueError(f"item {position}: {error}") from None
-    return names
+    return value
 
 
 # one error per list, for any number of wrong items

@@ -25,8 +25,8 @@ def valid_text(value: Any) -> str:
         return value
     if isinstance(value, list) and value and isinstance(value[0], str):
         raise ValueError("give a string, not a list of strings")
-    if isinstance(value, int | list) and not isinstance(value, bool):
-        raise ValueError("token ids are not accepted: send the text")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        raise ValueError("give a string, not a number")
     raise ValueError("give a string")
 
 
@@ -36,10 +36,17 @@ def valid_texts(value: Any) -> list[str]:
         raise ValueError("give a list of strings")
     for index, item in enumerate(value):
         try:
+            if _token_ids(item):
+                raise ValueError("token ids are not accepted: send the text")
             valid_text(item)
         except ValueError as error:
             raise ValueError(f"item {index}: {error}") from None
     return value
+
+
+def _token_ids(value: Any) -> bool:
+    first = value[0] if isinstance(value, list) and value else value
+    return isinstance(first, int) and not isinstance(first, bool)
 
 
 def _lower(value: Any) -> Any:

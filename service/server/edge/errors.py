@@ -23,7 +23,8 @@ from service.errors import (
 )
 from service.logs import outline
 from service.server import interface
-from service.unknown import misspelt
+from service.server.bodies.names import FORMS
+from service.unknown import misspelt, remedy
 
 log = structlog.get_logger("docsplit")
 
@@ -208,12 +209,12 @@ def _validation(error: RequestValidationError, fields: Container[str]) -> Servic
     if first["type"] == "json_invalid":
         return MalformedError(f"the body is not valid JSON (at character {place[0]})")
     if not place and first["type"] == "value_error":
-        return InvalidError(first["msg"].removeprefix("Value error, "))
+        return InvalidError(remedy(first, FORMS))
     if not place:
         return InvalidError("the body: send a JSON object with the fields that GET /docs shows")
     # pydantic names an alias and its field one after the other
     field = ".".join(place[:1] + [part for last, part in pairwise(place) if part != last])
-    message = first["msg"].removeprefix("Value error, ")
+    message = remedy(first, FORMS)
     if first["type"] == "missing" and (name := misspelt(place[-1], first.get("input"))):
         message += f', and "{name}" is not known'
     return InvalidError(f"{field}: {message}", field)

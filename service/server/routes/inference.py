@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,7 +13,7 @@ from fastapi import Request
 from numpy.typing import NDArray
 
 from service import memory
-from service.embedding.embedder import Embedded
+from service.embedding.embedder import Embedded, UnusableInputError
 from service.embedding.prompts import resolve
 from service.errors import EmptyError, InvalidError, NotFoundError, NotLoadedError, TooLargeError
 from service.server.edge import deadline
@@ -71,6 +72,20 @@ async def running_of(service: Service, encoder: Encoder | None = None) -> Runnin
     """
     check_ready(service)
     return await service.encoders.running(encoder or service.encoders.default)
+
+
+@contextmanager
+def naming(place: Callable[[int], str]) -> Iterator[None]:
+    """Let an error of a text name its place in the body.
+
+    Args:
+        place: of the text at a position among the embedded ones.
+    """
+    try:
+        yield
+    except UnusableInputError as error:
+        error.message = f"{place(error.index)} {error.reason}"
+        raise
 
 
 def check_count(service: Service, inputs: int) -> None:
@@ -186,7 +201,8 @@ async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, d
         await reserve(request, index, body.id)
         return await stored(index, body.id), {}
     text = body.text or ""
-    result = await embed(request, [text], encoder=encoder_of_index(request, index))
+    with naming(lambda _: "text"):
+        result = await embed(request, [text], encoder=encoder_of_index(request, index))
     return Query(normalise(result.documents[0].vector()), text), headers(request, result)
 
 

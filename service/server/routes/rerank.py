@@ -19,7 +19,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
-from service.embedding.embedder import Embedded, UnusableInputError
+from service.embedding.embedder import Embedded
 from service.embedding.reranker import best
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import TEXT, CutSide, Flag, ModelName, valid_text, valid_texts
@@ -58,7 +58,10 @@ def _contents(value: Any) -> list[str]:
     """Texts of documents, each a string or an object with `text`."""
     if not isinstance(value, list):
         raise ValueError("give a list of strings")
-    return valid_texts([one.get("text") if isinstance(one, dict) else one for one in value])
+    for place, one in enumerate(value):
+        if isinstance(one, dict) and "text" not in one:
+            raise ValueError(f"item {place}: give a string, or an object with text")
+    return valid_texts([one["text"] if isinstance(one, dict) else one for one in value])
 
 
 _DOCUMENT = {
@@ -92,13 +95,14 @@ class DocumentsRequest(BaseModel):
 
 
 def _shape(body: Any) -> str:
+    # no names of fields: the place of an error would begin with them
     if isinstance(body, dict):
-        return "documents" if "documents" in body and "texts" not in body else "texts"
-    return "documents" if isinstance(body, DocumentsRequest) else "texts"
+        return "Cohere" if "documents" in body and "texts" not in body else "TEI"
+    return "Cohere" if isinstance(body, DocumentsRequest) else "TEI"
 
 
 EitherRequest = Annotated[
-    Annotated[TextsRequest, Tag("texts")] | Annotated[DocumentsRequest, Tag("documents")],
+    Annotated[TextsRequest, Tag("TEI")] | Annotated[DocumentsRequest, Tag("Cohere")],
     Discriminator(_shape),
 ]
 
@@ -246,7 +250,7 @@ async def _ranking(
     truncate = options is not None and options.truncate
     side = "right" if options is None else options.truncation_direction
     reranker = (await inference.running_of(inference.service_of(request))).reranker
-    try:
+    with inference.naming(lambda place: f"{field}.{place - 1}" if place else "query"):
         if reranker is None:
             result = await inference.embed(
                 request, [query, *texts], truncate=truncate, side=side, encoder=encoder
@@ -257,10 +261,6 @@ async def _ranking(
                 request, reranker, query, texts, truncate=truncate, side=side
             )
             ranked = _by_reranker(result)
-    except UnusableInputError as error:
-        place = f"{field}.{error.index - 1}" if error.index else "query"
-        error.message = f"{place} {error.reason}"
-        raise
     tokens = sum(document.computed for document in result.documents)
     ranked.sort(key=lambda one: -one.raw)
     return Ranking(ranked, tokens, inference.headers(request, result))

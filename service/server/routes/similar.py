@@ -11,7 +11,7 @@ from fastapi.responses import Response
 
 from ranking.diversity import diverse
 from service import executors
-from service.embedding.embedder import Document, UnusableInputError
+from service.embedding.embedder import Document
 from service.errors import NotFoundError
 from service.index.rows.record import Windows
 from service.server.bodies.encoding import json_response, stored_object
@@ -121,13 +121,10 @@ async def _embedded(
     given = {place: text for place, text in enumerate(texts) if text is not None}
     if not given:
         return {}, {}
-    try:
-        encoder = inference.encoder_of_index(request, index)
+    encoder = inference.encoder_of_index(request, index)
+    places = ["text"] if body.queries is None else [f"queries.{place}" for place in given]
+    with inference.naming(places.__getitem__):
         result = await inference.embed(request, list(given.values()), encoder=encoder)
-    except UnusableInputError as error:
-        if body.queries is not None:
-            error.message = f"queries.{list(given)[error.index]} {error.reason}"
-        raise
     documents = dict(zip(given, result.documents, strict=True))
     return documents, inference.headers(request, result)
 

@@ -60,13 +60,18 @@ async def similarity(request: Request, body: SimilarityRequest) -> Response:
     """Cosine similarity of `source_sentence` to each of `sentences`."""
     texts = [body.inputs.source_sentence, *body.inputs.sentences]
     options = body.parameters or body
-    result = await inference.embed(
-        request,
-        texts,
-        prompt_name=options.prompt_name,
-        truncate=options.truncate,
-        side=options.truncation_direction,
-        encoder=inference.encoder_of(request, body.model),
-    )
+    with inference.naming(_place):
+        result = await inference.embed(
+            request,
+            texts,
+            prompt_name=options.prompt_name,
+            truncate=options.truncate,
+            side=options.truncation_direction,
+            encoder=inference.encoder_of(request, body.model),
+        )
     vectors = inference.vectors(result)
     return json_response(vectors[1:] @ vectors[0], inference.headers(request, result))
+
+
+def _place(position: int) -> str:
+    return f"inputs.sentences.{position - 1}" if position else "inputs.source_sentence"

@@ -146,10 +146,11 @@ async def _encodings(
     async with deadline.within(request):
         stored = {} if body.force else {one.id: one.text for one in body.documents}
         known = await kept(index, stored)
-    changed = [document for document in body.documents if document.id not in known]
+    places = [place for place, one in enumerate(body.documents) if one.id not in known]
+    changed = [body.documents[place] for place in places]
     result = Embedded([])
     if changed:
-        with lasting.work():
+        with lasting.work(), inference.naming(lambda at: f"documents.{places[at]}.text"):
             texts = [document.text for document in changed]
             encoder = inference.encoder_of_index(request, index)
             result = await inference.embed(request, texts, fresh=body.force, encoder=encoder)

@@ -10,7 +10,7 @@ from pydantic import BaseModel, BeforeValidator, Field
 from service.index.rows.fields import FieldType
 from service.keys.rights import Right
 from service.server.bodies.body import Body
-from service.server.bodies.names import Name
+from service.server.bodies.names import FIELD_NAME, REVISION, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.large_bodies import BodyRoute
@@ -26,11 +26,11 @@ router = APIRouter(
     dependencies=[Depends(rights.of_index)],
 )
 
-FieldName = Annotated[str, Field(pattern="^[a-z][a-z0-9_]{0,62}$")]
+FieldName = Annotated[str, Field(pattern=FIELD_NAME)]
 Revision = Annotated[
     str,
     Path(
-        pattern="^[0-9a-f]{12}([0-9a-f]{52})?$",
+        pattern=REVISION,
         description="revision of the bundle that embedded it: whole, or its first 12 digits",
     ),
 ]

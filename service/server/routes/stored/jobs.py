@@ -10,6 +10,7 @@ from service.embedding.batching import clients
 from service.errors import NotFoundError
 from service.keys.rights import EVERYTHING, Right
 from service.server.bodies.job_bodies import JobOut, JobsOut, head_of, out_of
+from service.server.bodies.names import JOB_ID
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.edge.keys import RIGHTS
@@ -20,9 +21,7 @@ if TYPE_CHECKING:
 
 router = APIRouter(prefix="/jobs", tags=["index"])
 
-JobId = Annotated[
-    str, Path(pattern="^[0-9a-f]{32}$", description="as the route that began it answered")
-]
+JobId = Annotated[str, Path(pattern=JOB_ID, description="as the route that began it answered")]
 
 
 @router.get("", responses=documented(401, 422, 503))

@@ -129,7 +129,8 @@ async def _query(
         query = await search.stored(index, body.id, text=False)
         return query.vector, await reuse.windows_of(index, body.id), {}
     encoder = inference.encoder_of_index(request, index)
-    result = await inference.embed(request, [body.text or ""], encoder=encoder)
+    with inference.naming(lambda _: "text"):
+        result = await inference.embed(request, [body.text or ""], encoder=encoder)
     encoding = encoded(result.documents[0])
     windows = Windows(encoding.windows, encoding.ends)
     return encoding.vector, windows, inference.headers(request, result)
