@@ -88,6 +88,15 @@ def test_a_wrong_option_is_an_ordinary_error(server: Server, query: str, named: 
     assert named in answer.json()["error"]
 
 
+def test_a_line_without_its_field_is_told_the_form(server: Server) -> None:
+    # such as those of a file for POST /jobs/embed
+    answer = httpx.post(f"{server.url}/embed", content=b'{"text": "a"}', headers=NDJSON)
+    assert results(answer.content)[0]["error"] == (
+        'inputs: the line has no such field: send a JSON string, or an object {"inputs": "…"}, in '
+        "UTF-8"
+    )
+
+
 def test_options_of_lines_do_not_count_for_a_json_body(server: Server) -> None:
     answer = httpx.post(f"{server.url}/embed?dimensions=2", json={"inputs": "a"})
     assert answer.status_code == 422

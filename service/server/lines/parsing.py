@@ -44,7 +44,9 @@ async def text_of(line: bytes, options: frozenset[str]) -> str:
                 "path, such as /embed?encoding_format=base64",
                 misplaced[0],
             )
-        value = value.get("inputs")
+        if "inputs" not in value:
+            raise InvalidError(f"inputs: the line has no such field: {_FORM}", "inputs")
+        value = value["inputs"]
     try:
         return valid_text(value)
     except ValueError as error:
