@@ -157,6 +157,8 @@ def theirs(case: Case, turns: StepGate) -> None:
                 max_steps=10**6,
                 learning_rate=5e-5,
                 bf16=case.precision == "bf16",
+                # bf16 on a processor must be asked for
+                use_cpu=not torch.cuda.is_available(),
                 save_strategy="no",
                 report_to=[],
                 disable_tqdm=True,
