@@ -249,6 +249,41 @@ def test_a_replica_takes_further_variables() -> None:
     assert variables(render(given))["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] == "true"
 
 
+def test_a_further_variable_replaces_that_of_the_chart() -> None:
+    secret = {"secretKeyRef": {"name": "own", "key": "url"}}
+    own = [
+        {"name": "DOCSPLIT_LOG_LEVEL", "value": "debug"},
+        {"name": "DOCSPLIT_REDIS_URL", "valueFrom": secret},
+        {"name": "AWS_REGION", "value": "us-east-1"},
+    ]
+    s3 = {"s3": {"uri": "s3://a/b", "region": "eu-central-1"}}
+    objects = render({"env": own, "index": s3})
+    names = [one["name"] for one in container(objects)["env"]]
+    assert sorted(names) == sorted(set(names))
+    found = variables(objects)
+    assert (found["DOCSPLIT_LOG_LEVEL"], found["AWS_REGION"]) == ("debug", "us-east-1")
+    assert found["DOCSPLIT_REDIS_URL"] == secret
+    assert found["DOCSPLIT_DRAIN_SECONDS"] == "15"
+    # nothing would use it
+    assert not {name for _, name in objects if name.endswith("-redis")}
+
+
+@pytest.mark.parametrize(
+    ("given", "reason"),
+    [
+        ({"env": [{"name": "DOCSPLIT_PORT", "value": "9000"}]}, "settings.port"),
+        ({"env": [{"name": "DOCSPLIT_DRAIN_SECONDS", "value": "90"}]}, "settings.drain_seconds"),
+        ({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, "same name"),
+        ({"settings": {"LOG_LEVEL": "debug"}}, "lower case"),
+    ],
+)
+def test_variables_that_would_contradict_the_chart_are_refused(
+    given: dict[str, Any], reason: str
+) -> None:
+    with pytest.raises(helm_python.HelmError, match=reason):
+        render(given)
+
+
 def test_two_storages_for_the_index_are_refused() -> None:
     both = {"index": {"s3": {"uri": "s3://a/b"}, "volume": {"size": "1Gi"}}}
     with pytest.raises(helm_python.HelmError, match="either s3 or volume"):
