@@ -25,6 +25,7 @@ from service.errors import (
     StoreError,
     UnavailableError,
 )
+from service.jobs.silence import SILENT_SECONDS, Silence
 from service.learning.stored import HeadStore
 from service.logs import outline
 from service.metrics import Metrics
@@ -97,6 +98,7 @@ class Background:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # bytes of their vectors, by job
         self._waiting: dict[str, int] = {}
+        self._silence = Silence()
         self._following: asyncio.Task[None] | None = None
 
     async def start(
@@ -165,15 +167,25 @@ class Background:
             if not idle or not _may_hold_jobs(self._store.indexes.path):
                 continue
             try:
-                await self._take_over(await self._store.jobs())
+                await self._take_over(await self._store.jobs(), SILENT_SECONDS)
             except Exception as error:  # noqa: BLE001 the store may work again at the next check
                 log.warning("lost_trainings_not_read", reason=str(error)[:300])
 
-    async def _take_over(self, jobs: Jobs) -> None:
-        """Take over one lost training; fail those that have ended too many replicas."""
+    async def _take_over(self, jobs: Jobs, silent: float = 0.0) -> None:
+        """Take over one lost training; fail those that have ended too many replicas.
+
+        Args:
+            silent: seconds for which the heartbeat of a training that seems to run must not have
+                changed since it was first seen here.
+        """
         from service.learning.jobs import MOST_ATTEMPTS
 
-        for job in await jobs.lost():
+        lost = await jobs.lost()
+        running = {job.uid: job.heartbeat for job in lost if job.state == "running"}
+        working = running.keys() - self._silence.of(running, silent)
+        for job in lost:
+            if job.uid in working:
+                continue
             died = job.state == "running"
             if died and job.attempt >= MOST_ATTEMPTS:
                 error = f"{job.attempt} replicas ended during the training"

@@ -17,6 +17,7 @@ from service.errors import NotFoundError, UnavailableError
 from service.index.storage.layout import TEXTS
 from service.index.store import Store
 from service.jobs.runner import Runner, Task
+from service.jobs.silence import SILENT_SECONDS, Silence
 from service.keys.rate import Bucket
 from service.logs import outline
 from service.textfiles.arrival import Arrival
@@ -64,6 +65,7 @@ class TextFiles:
         self._models = models
         self._room = Room(capacity)
         self._payer = payer
+        self._silence = Silence()
         self._following: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -140,11 +142,19 @@ class TextFiles:
             self._following.cancel()
             await asyncio.gather(self._following, return_exceptions=True)
 
-    async def take_over(self) -> None:
-        """Go on with one job whose replica has ended."""
+    async def take_over(self, silent: float = 0.0) -> None:
+        """Go on with one job whose replica has ended.
+
+        Args:
+            silent: seconds for which the heartbeat of a running job must not have changed since it
+                was first seen here. A job that waits may go to any replica.
+        """
         jobs = await self._runner.jobs()
-        for job in await jobs.lost("embed"):
-            if self._runner.has(job.id):
+        lost = await jobs.lost("embed")
+        running = {job.id: job.heartbeat for job in lost if job.state == "running"}
+        working = running.keys() - self._silence.of(running, silent)
+        for job in lost:
+            if job.id in working or self._runner.has(job.id):
                 continue
             try:
                 if await self._take_over(jobs, job):
@@ -174,7 +184,7 @@ class TextFiles:
                 continue
             try:
                 if self._runner.idle("embed"):
-                    await self.take_over()
+                    await self.take_over(SILENT_SECONDS)
                 if time.monotonic() - swept > SWEEP_SECONDS:
                     await self.sweep()
                     swept = time.monotonic()

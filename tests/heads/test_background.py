@@ -16,6 +16,7 @@ from starlette.requests import Request
 
 from heads.examples import Examples
 from service.errors import ConflictError, OverloadedError
+from service.jobs.silence import SILENT_SECONDS, Silence
 from service.learning import background as background_module
 from service.learning.background import Background, Teacher
 from service.learning.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs
@@ -182,6 +183,32 @@ def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
     assert metrics.registry.get_sample_value(
         "docsplit_training_jobs_total", {"outcome": "lost"}
     ) == float(MOST_ATTEMPTS)
+
+
+def test_a_training_whose_replica_has_a_slow_clock_goes_on_there(tmp_path: Path) -> None:
+    held, metrics = jobs(tmp_path / "heads"), Metrics()
+    teachers = SimpleNamespace(serves=lambda _: True)
+    background = Background(SimpleNamespace(), teachers, metrics)  # type: ignore[arg-type]
+    begun: list[Job] = []
+    background._begin = lambda jobs, job, *_: begun.append(job)  # type: ignore[method-assign]
+    own = 0.0
+    background._silence = Silence(lambda: own)
+
+    async def scenario() -> None:
+        nonlocal own
+        await held.claim("a", SMALL)
+        # it changes, but is always old
+        for beat in range(4):
+            before = time.time() - 2 * LOST_SECONDS + beat
+            await held._jobs.change("true", heartbeat=before)
+            await background._take_over(held, SILENT_SECONDS)
+            own += SILENT_SECONDS
+        assert begun == []
+        # from now on it stands still
+        await background._take_over(held, SILENT_SECONDS)
+
+    asyncio.run(scenario())
+    assert [job.attempt for job in begun] == [2]
 
 
 def test_damaged_examples_fail_their_job_and_stop_no_other(tmp_path: Path) -> None:

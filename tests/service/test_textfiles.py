@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -21,6 +22,7 @@ from service.index.storage import layout
 from service.index.storage.database import connect
 from service.jobs import runner
 from service.jobs.runner import Runner
+from service.jobs.silence import SILENT_SECONDS, Silence
 from service.jobs.table import KEEP_SECONDS, LOST_SECONDS, Job, Jobs
 from service.metrics import Metrics
 from service.textfiles import arrival, room
@@ -104,6 +106,30 @@ async def silence(replica: Replica, job: Job) -> None:
     assert await table.change(f"id = '{job.id}'", heartbeat=before)
 
 
+class Beats:
+    """The heartbeats of all replicas, which a test awaits and stops."""
+
+    def __init__(self, beat: Callable[..., Awaitable[bool]]) -> None:
+        self._beat = beat
+        self._count = 0
+        self.silent = False
+
+    def __get__(self, jobs: Jobs, _: type[Jobs]) -> Callable[[Job, float], Awaitable[bool]]:
+        async def beat(job: Job, now: float) -> bool:
+            if self.silent:
+                return True
+            known = await self._beat(jobs, job, now)
+            self._count += 1
+            return known
+
+        return beat
+
+    async def again(self) -> None:
+        """Wait for two: the first may have begun before."""
+        wanted = self._count + 2
+        await until(lambda: self._count >= wanted)
+
+
 @pytest.fixture
 def quiet(monkeypatch: pytest.MonkeyPatch) -> None:
     """Jobs that have begun write no heartbeats."""
@@ -160,6 +186,41 @@ def test_a_replica_that_comes_back_changes_nothing(tmp_path: Path) -> None:
         assert await there.values(job) == [1, 2, 3]
 
     asyncio.run(come_back())
+
+
+def test_a_job_whose_replica_has_a_slow_clock_goes_on_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slow = SimpleNamespace(time=lambda: time.time() - 2 * LOST_SECONDS)
+    monkeypatch.setattr(runner, "time", slow)
+    monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 0.01)
+    monkeypatch.setattr(Jobs, "beat", beaten := Beats(Jobs.beat))
+
+    async def work() -> None:
+        here, there = Replica(tmp_path), Replica(tmp_path)
+        own = 0.0
+        there.files._silence = Silence(lambda: own)
+        here.stands_at = "1"
+        job = await here.begun(["1"])
+        await until(lambda: here.stands)
+        for _ in range(3):
+            await beaten.again()
+            lost = await (await there.runner.jobs()).lost("embed")
+            assert [one.id for one in lost] == [job.id]
+            await there.files.take_over(SILENT_SECONDS)
+            assert not there.runner.has(job.id)
+            own += SILENT_SECONDS
+        beaten.silent = True
+        # the last heartbeat may have followed the last look
+        for _ in range(2):
+            await there.files.take_over(SILENT_SECONDS)
+            own += SILENT_SECONDS
+        await there.idle()
+        assert there.seen == ["1"]
+        here.goes_on.set()
+        await here.idle()
+
+    asyncio.run(work())
 
 
 @pytest.mark.parametrize("failed", [False, True])
