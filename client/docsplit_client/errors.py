@@ -44,6 +44,10 @@ class ApiError(DocsplitError):
         self.body = body
         self.retry_after = retry_after
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Let an error come back from another process."""
+        return type(self), (self.status, self.message, self.kind, self.body, self.retry_after)
+
 
 class BadRequestError(ApiError):
     """400, 413, 415 or 422: the request is wrong or too large."""

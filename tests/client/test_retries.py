@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import copy
+import pickle
 import time
 from collections.abc import AsyncIterator, Iterator
 from email.utils import formatdate
@@ -187,6 +189,17 @@ def test_a_page_of_a_proxy_is_no_result(waits: list[float], call: Call[Any]) -> 
     page = httpx2.Response(200, html="<html>Sign in</html>")
     with pytest.raises(UnreachableError, match=r"text/html.* not the service's: check its URL"):
         send(call, page)
+
+
+def test_an_error_comes_back_from_another_process(waits: list[float]) -> None:
+    with pytest.raises(OverloadedError) as caught:
+        send(READ, *[BUSY] * 5)
+    for one in (pickle.loads(pickle.dumps(caught.value)), copy.copy(caught.value)):
+        assert (type(one), vars(one), str(one)) == (
+            OverloadedError,
+            vars(caught.value),
+            "429: later",
+        )
 
 
 class Torn(httpx2.SyncByteStream, httpx2.AsyncByteStream):
