@@ -13,7 +13,7 @@ import httpx2
 
 from docsplit_client import errors, retries
 from docsplit_client.calls import transfers
-from docsplit_client.calls.call import Call, Steps, nothing
+from docsplit_client.calls.call import Call, Steps, authorization, nothing
 from docsplit_client.calls.lines import TextOutcome, outcomes
 from docsplit_client.options import EmbedOptions
 from docsplit_client.routes import Routes
@@ -44,7 +44,7 @@ class _Base(Routes, Generic[H]):
 
     def __init__(self, url: str, key: str | None, timeout: float | None, tries: int) -> None:
         self._url = url.rstrip("/")
-        self._key = key
+        self._access = authorization(key)
         self._timeout = timeout
         self._tries = tries
 
@@ -55,9 +55,11 @@ class _Base(Routes, Generic[H]):
         return other
 
     def _request(self, call: Call[Any]) -> httpx2.Request:
-        headers = {"accept": "application/json", "user-agent": f"docsplit-client/{_VERSION}"}
-        if self._key is not None:
-            headers["authorization"] = f"Bearer {self._key}"
+        headers = {
+            "accept": "application/json",
+            "user-agent": f"docsplit-client/{_VERSION}",
+            **self._access,
+        }
         if self._timeout is not None:
             headers["x-request-timeout"] = f"{self._timeout:g}"
         if call.body is not None:

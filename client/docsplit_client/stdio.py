@@ -9,7 +9,7 @@ import argparse
 import asyncio
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import httpx2
@@ -19,6 +19,8 @@ from mcp.client.streamable_http import streamable_http_client
 from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
+
+from docsplit_client.calls.call import authorization
 
 KEY = "DOCSPLIT_KEY"
 TIMEOUT = httpx2.Timeout(610.0, connect=10.0)
@@ -32,7 +34,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Serve standard input and output until it ends.
 
     Returns:
-        Exit status: 0, or 1 if the service cannot be reached.
+        Exit status: 0, 1 if the service cannot be reached, or 2 if the key cannot be one.
     """
     parser = argparse.ArgumentParser(
         "docsplit-mcp",
@@ -42,9 +44,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     )
     parser.add_argument("url", nargs="?", default="http://localhost:8080", help="of the service")
     url: str = parser.parse_args(arguments).url
+    try:
+        access = authorization(os.environ.get(KEY))
+    except ValueError as error:
+        parser.error(f"{KEY}: {error}")
     status = 0
     try:
-        asyncio.run(serve(url, os.environ.get(KEY)))
+        asyncio.run(serve(url, access))
     except* (httpx2.HTTPError, MCPError):
         print(  # noqa: T201
             f"docsplit-mcp: no connection to {url}/mcp: check the address, the key in {KEY}, and "
@@ -70,11 +76,10 @@ class Lasting(httpx2.AsyncClient):
         return answer
 
 
-async def serve(url: str, key: str | None) -> None:
+async def serve(url: str, headers: Mapping[str, str]) -> None:
     """Pass requests from standard input to the service, and its answers to standard output."""
-    headers = {} if key is None else {"authorization": f"Bearer {key}"}
     async with (
-        Lasting(headers=headers, timeout=TIMEOUT) as http,
+        Lasting(headers={**headers}, timeout=TIMEOUT) as http,
         Client(streamable_http_client(f"{url.rstrip('/')}/mcp", http_client=http)) as service,
         stdio_server() as (incoming, outgoing),
     ):

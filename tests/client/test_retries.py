@@ -202,6 +202,31 @@ def test_an_error_comes_back_from_another_process(waits: list[float]) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("key", "sent"), [("dsk-a", "Bearer dsk-a"), (" dsk-a\r\n", "Bearer dsk-a"), ("\n", None)]
+)
+def test_a_key_is_sent_without_the_end_of_its_line(key: str, sent: str | None) -> None:
+    seen: list[str | None] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        seen.append(request.headers.get("authorization"))
+        return httpx2.Response(200, json={})
+
+    with Client(key=key, http=httpx2.Client(transport=httpx2.MockTransport(answer))) as client:
+        client.info()
+    assert seen == [sent]
+
+
+@pytest.mark.parametrize("key", ["dsk-\u00fc", "dsk-a dsk-b", "dsk-a\ndsk-b"])
+@pytest.mark.parametrize("made", [Client, AsyncClient])
+def test_what_cannot_be_a_key_is_refused_and_not_repeated(
+    made: type[Client] | type[AsyncClient], key: str
+) -> None:
+    with pytest.raises(ValueError, match="key: an API key") as caught:
+        made(key=key)
+    assert "dsk" not in str(caught.value)
+
+
 class Torn(httpx2.SyncByteStream, httpx2.AsyncByteStream):
     """A body that breaks off."""
 

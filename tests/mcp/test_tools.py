@@ -203,3 +203,15 @@ def test_the_program_outlives_an_absence_of_the_service(site: Site) -> None:
 def test_the_program_says_why_it_has_no_connection(capsys: pytest.CaptureFixture[str]) -> None:
     assert stdio.main([f"http://127.0.0.1:{free_port()}"]) == 1
     assert "check the address" in capsys.readouterr().err
+
+
+def test_the_program_refuses_what_cannot_be_a_key(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(stdio.KEY, "dsk-\u00fc")
+    with pytest.raises(SystemExit) as caught:
+        stdio.main([])
+    assert caught.value.code == 2
+    said = capsys.readouterr().err
+    assert "DOCSPLIT_KEY: key: an API key has only ASCII" in said
+    assert "dsk-" not in said

@@ -100,6 +100,20 @@ Steps = Generator[Call[Any] | float, Any, T]
 """Several requests: yields each and receives its result; yields a number to wait for seconds."""
 
 
+def authorization(key: str | None) -> dict[str, str]:
+    """The header of an API key, without blanks and ends of lines around it; none without a key.
+
+    Raises:
+        ValueError: it cannot be a key. The message does not contain it.
+    """
+    held = "" if key is None else key.strip()
+    if not held:
+        return {}
+    if not (held.isascii() and held.isprintable()) or " " in held:
+        raise ValueError("key: an API key has only ASCII characters, without blanks")
+    return {"authorization": f"Bearer {held}"}
+
+
 def several(given: Iterable[T], name: str) -> Iterable[T]:
     """What is given, unless it is one text, whose characters would count as the items.
 
