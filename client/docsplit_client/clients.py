@@ -23,7 +23,7 @@ from docsplit_client.streams import PARALLEL, in_tasks, in_threads
 T = TypeVar("T")
 H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
 # of one try
-Outcome = httpx2.Response | httpx2.TransportError
+Outcome = httpx2.Response | httpx2.RequestError
 # yields requests, which want their outcome, and seconds to wait; returns the result
 Exchange = Generator[httpx2.Request | float, Any, T]
 
@@ -104,7 +104,7 @@ class _Base(Routes, Generic[H]):
                 break
             perhaps = perhaps or retries.may_be_done(outcome)
             yield seconds
-        if isinstance(outcome, httpx2.TransportError):
+        if isinstance(outcome, httpx2.RequestError):
             raise errors.UnreachableError(
                 f"no answer from the service ({type(outcome).__name__}): check its URL, and "
                 "GET /readyz"
@@ -119,7 +119,7 @@ class _Base(Routes, Generic[H]):
 def _result(call: Call[T], answer: httpx2.Response) -> T:
     try:
         return call.read(answer)
-    except ValueError as error:
+    except (ValueError, LookupError, TypeError) as error:
         kind = answer.headers.get("content-type", "no type")
         raise errors.UnreachableError(
             f"an answer ({kind}) that is not the service's: check its URL; perhaps a proxy answered"
@@ -182,7 +182,7 @@ class Client(_Base[httpx2.Client]):
     def _try(self, request: httpx2.Request) -> Outcome:
         try:
             return transfers.send(self._http, request)
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             return error
 
     def embed_stream(
@@ -257,7 +257,7 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
     async def _try(self, request: httpx2.Request) -> Outcome:
         try:
             return await transfers.asend(self._http, request)
-        except httpx2.TransportError as error:
+        except httpx2.RequestError as error:
             return error
 
     def embed_stream(

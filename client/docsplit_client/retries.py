@@ -24,7 +24,13 @@ LONGEST_WAIT = 60.0
 # raised before a request is sent
 _UNSENT = (httpx2.ConnectError, httpx2.ConnectTimeout, httpx2.PoolTimeout)
 # a further try would fail in the same way, or take as long again
-_FINAL = (httpx2.ReadTimeout, httpx2.LocalProtocolError, httpx2.UnsupportedProtocol)
+_FINAL = (
+    httpx2.ReadTimeout,
+    httpx2.LocalProtocolError,
+    httpx2.UnsupportedProtocol,
+    httpx2.DecodingError,
+    httpx2.TooManyRedirects,
+)
 
 
 def retry_after(response: httpx2.Response) -> float | None:
@@ -39,7 +45,7 @@ def retry_after(response: httpx2.Response) -> float | None:
 
 
 def wait(
-    call: Call[Any], outcome: httpx2.Response | httpx2.TransportError, tries: int, most: int
+    call: Call[Any], outcome: httpx2.Response | httpx2.RequestError, tries: int, most: int
 ) -> float | None:
     """Seconds until the next try; None if there is none.
 
@@ -59,7 +65,7 @@ def wait(
     return None if stated > LONGEST_WAIT else max(stated, own)
 
 
-def may_be_done(outcome: httpx2.Response | httpx2.TransportError) -> bool:
+def may_be_done(outcome: httpx2.Response | httpx2.RequestError) -> bool:
     """Whether the service may have carried the request out, although no success came back."""
     if isinstance(outcome, httpx2.Response):
         if outcome.status_code != 503 or retry_after(outcome) is None:
@@ -69,7 +75,7 @@ def may_be_done(outcome: httpx2.Response | httpx2.TransportError) -> bool:
     return not isinstance(outcome, _UNSENT)
 
 
-def _may_repeat(call: Call[Any], outcome: httpx2.Response | httpx2.TransportError) -> bool:
+def _may_repeat(call: Call[Any], outcome: httpx2.Response | httpx2.RequestError) -> bool:
     if isinstance(outcome, httpx2.Response):
         passing = outcome.status_code in (429, 502, 503)
     else:

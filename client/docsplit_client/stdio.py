@@ -69,7 +69,7 @@ class Lasting(httpx2.AsyncClient):
         try:
             answer = await super().send(request, **options)
             await answer.aread()
-        except httpx2.TransportError:
+        except httpx2.RequestError:
             error = {"code": types.INTERNAL_ERROR, "message": LOST}
             body = {"jsonrpc": "2.0", "id": None, "error": error}
             return httpx2.Response(503, json=body, request=request)

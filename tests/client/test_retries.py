@@ -191,6 +191,30 @@ def test_a_page_of_a_proxy_is_no_result(waits: list[float], call: Call[Any]) -> 
         send(call, page)
 
 
+@pytest.mark.parametrize("content", [{}, [], "text", 1])
+def test_other_json_of_a_proxy_is_no_result(waits: list[float], content: Any) -> None:
+    with pytest.raises(UnreachableError, match="not the service's"):
+        send(calls.indexes.indexes(), httpx2.Response(200, json=content))
+
+
+def test_an_answer_that_cannot_be_unpacked_is_an_error_of_the_client(waits: list[float]) -> None:
+    def answer(_: httpx2.Request) -> httpx2.Response:
+        packed = httpx2.ByteStream(b"none")
+        return httpx2.Response(200, headers={"content-encoding": "gzip"}, stream=packed)
+
+    transport = httpx2.MockTransport(answer)
+
+    async def later() -> None:
+        async with AsyncClient(http=httpx2.AsyncClient(transport=transport)) as client:
+            await client.send(READ)
+
+    with Client(http=httpx2.Client(transport=transport)) as client:
+        for attempt in (lambda: client.send(READ), lambda: asyncio.run(later())):
+            with pytest.raises(UnreachableError, match="DecodingError"):
+                attempt()
+    assert waits == []
+
+
 def test_an_error_comes_back_from_another_process(waits: list[float]) -> None:
     with pytest.raises(OverloadedError) as caught:
         send(READ, *[BUSY] * 5)
