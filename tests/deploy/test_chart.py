@@ -284,6 +284,37 @@ def test_variables_that_would_contradict_the_chart_are_refused(
         render(given)
 
 
+class Unique(yaml.SafeLoader):
+    """Refuses a mapping that has a key twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [self.construct_object(name, deep=True) for name, _ in node.value]
+        assert len(names) == len({*names}), names
+        return super().construct_mapping(node, deep)
+
+
+def test_an_annotation_replaces_that_of_the_chart() -> None:
+    given = {"podAnnotations": {"prometheus.io/scrape": "false", "team": "search"}}
+    with helm_python.Chart.load(str(CHART)) as chart:
+        texts = chart.render(given, name="prod", namespace="documents", is_install=True)
+    [text] = [text for path, text in texts.items() if path.endswith("/deployment.yaml")]
+    found = yaml.load(text, Unique)["spec"]["template"]["metadata"]["annotations"]
+    assert found == {
+        "prometheus.io/scrape": "false",
+        "prometheus.io/port": "8080",
+        "team": "search",
+    }
+
+
+def test_replicas_can_be_replaced_where_there_is_room_for_no_further_one() -> None:
+    for given, way in (
+        ({}, {"maxSurge": 1, "maxUnavailable": 0}),
+        ({"maxSurge": 0, "maxUnavailable": 1}, {"maxSurge": 0, "maxUnavailable": 1}),
+    ):
+        spec = render({"rollingUpdate": given})["Deployment", "prod-docsplit"]["spec"]
+        assert spec["strategy"]["rollingUpdate"] == way
+
+
 def test_two_storages_for_the_index_are_refused() -> None:
     both = {"index": {"s3": {"uri": "s3://a/b"}, "volume": {"size": "1Gi"}}}
     with pytest.raises(helm_python.HelmError, match="either s3 or volume"):
