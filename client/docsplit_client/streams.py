@@ -17,7 +17,12 @@ PARALLEL = 3
 def in_threads(
     texts: Iterable[str], send: Callable[[list[str]], list[TextOutcome]], parallel: int
 ) -> Iterator[TextOutcome]:
-    """The outcomes of texts, in their order; reads ``parallel`` requests ahead."""
+    """The outcomes of texts, in their order; reads ``parallel`` requests ahead.
+
+    Raises:
+        ValueError: ``parallel`` is below 1.
+    """
+    _check(parallel)
     parts = batches(texts, len, MOST_LINES, MOST_CHARACTERS)
     running: deque[Future[list[TextOutcome]]] = deque()
     pool = ThreadPoolExecutor(parallel, "docsplit")
@@ -39,6 +44,7 @@ async def in_tasks(
     parallel: int,
 ) -> AsyncIterator[TextOutcome]:
     """``in_threads`` for coroutines."""
+    _check(parallel)
     parts = batches(texts, len, MOST_LINES, MOST_CHARACTERS)
     running: deque[asyncio.Task[list[TextOutcome]]] = deque()
     try:
@@ -54,3 +60,9 @@ async def in_tasks(
         for task in running:
             task.cancel()
         await asyncio.gather(*running, return_exceptions=True)
+
+
+def _check(parallel: int) -> None:
+    # without a request at a time the texts would seem to have ended
+    if parallel < 1:
+        raise ValueError("parallel: at least one request at a time")

@@ -251,6 +251,21 @@ def test_what_cannot_be_a_key_is_refused_and_not_repeated(
     assert "dsk" not in str(caught.value)
 
 
+@pytest.mark.parametrize("parallel", [0, -1])
+def test_a_stream_without_requests_is_refused(parallel: int) -> None:
+    async def later() -> list[Any]:
+        async with AsyncClient() as client:
+            return [one async for one in client.embed_stream(["a"], parallel)]
+
+    with Client() as client:
+        for attempt in (
+            lambda: [*client.embed_stream(["a"], parallel)],
+            lambda: asyncio.run(later()),
+        ):
+            with pytest.raises(ValueError, match="parallel"):
+                attempt()
+
+
 class Torn(httpx2.SyncByteStream, httpx2.AsyncByteStream):
     """A body that breaks off."""
 
