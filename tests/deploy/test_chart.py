@@ -244,6 +244,13 @@ def test_replicas_reach_the_endpoint_of_their_store(
     assert [one["port"] for one in egress[-1]["ports"]] == ports
 
 
+def test_replicas_reach_a_bucket_that_only_the_settings_name() -> None:
+    for given, ports in (("s3://a/b", [[53, 53], [443]]), ("/data/index", [[53, 53]])):
+        objects = render({"settings": {"index_path": given}, "redis": {"deploy": False}})
+        egress = objects["NetworkPolicy", "prod-docsplit"]["spec"]["egress"]
+        assert [[port["port"] for port in one["ports"]] for one in egress] == ports
+
+
 def test_a_replica_takes_further_variables() -> None:
     given = {"env": [{"name": "AWS_VIRTUAL_HOSTED_STYLE_REQUEST", "value": "true"}]}
     assert variables(render(given))["AWS_VIRTUAL_HOSTED_STYLE_REQUEST"] == "true"
