@@ -89,6 +89,15 @@ def test_a_stream_of_texts_gets_vectors_and_errors(
         next(client.embed_stream(TEXTS, dimensions=4000))
 
 
+def test_a_stream_goes_on_after_half_a_surrogate_pair(client: Client) -> None:
+    first, broken, last = client.embed_stream(["First.", "half \ud800", "Last."])
+    assert isinstance(broken, ApiError)
+    assert broken.status == 400
+    expected = client.embed(["First.", "Last."])
+    for found, wanted in zip((first, last), expected, strict=True):
+        assert np.allclose(found, wanted, atol=1e-5)
+
+
 def test_a_stream_sends_lines_again_that_had_no_room(monkeypatch: pytest.MonkeyPatch) -> None:
     vector = base64.b64encode(np.ones(2, "<f4").tobytes()).decode()
     found = f'{{"index":0,"embedding":"{vector}"}}\n'

@@ -44,9 +44,11 @@ class Answered:
 def lines(texts: Sequence[str], **options: Unpack[EmbedOptions]) -> Call[Answered]:
     """One request."""
     place = path("embed", encoding_format="base64", **options)
-    body = "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts).encode()
+    body = "".join(json.dumps(text, ensure_ascii=False) + "\n" for text in texts)
     headers = {"content-type": _NDJSON, "accept": _NDJSON}
-    return Call("POST", place, _read, headers=headers, raw_body=body)
+    # the service refuses half a surrogate pair, and only that text
+    escaped = body.encode(errors="backslashreplace")
+    return Call("POST", place, _read, headers=headers, raw_body=escaped)
 
 
 def outcomes(texts: Sequence[str], **options: Unpack[EmbedOptions]) -> Steps[list[TextOutcome]]:
