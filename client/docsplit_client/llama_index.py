@@ -199,14 +199,14 @@ class DocsplitVectorStore(BasePydanticVectorStore):
         return self._client
 
     def add(self, nodes: Sequence[BaseNode], **_: Any) -> list[str]:
-        """Store the texts of nodes; their vectors, if they have any, are left out."""
-        documents: list[NewDocument] = []
+        """Store the texts of nodes, not their vectors; of those with one id the last counts."""
+        documents: dict[str, NewDocument] = {}
         for node in nodes:
             source = {} if node.ref_doc_id is None else {SOURCE: node.ref_doc_id}
             text = node.get_content(MetadataMode.NONE)
             metadata = {**node.metadata, **source}
-            documents.append({"id": node.node_id, "text": text, "metadata": metadata})
-        self._client.upsert_all(self._index, documents)
+            documents[node.node_id] = {"id": node.node_id, "text": text, "metadata": metadata}
+        self._client.upsert_all(self._index, documents.values())
         return [node.node_id for node in nodes]
 
     def delete(self, ref_doc_id: str, **_: Any) -> None:

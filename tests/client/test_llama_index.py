@@ -140,6 +140,13 @@ def test_nodes_are_read_and_deleted_by_id_or_filter(store: DocsplitVectorStore) 
     assert store.get_nodes([*TEXTS]) == []
 
 
+def test_of_nodes_with_one_id_the_last_counts(store: DocsplitVectorStore) -> None:
+    nodes = [TextNode(id_="twice", text=text) for text in ("Wool is soft.", "Silk is smooth.")]
+    assert store.add(nodes) == ["twice", "twice"]
+    [found] = store.get_nodes(["twice"])
+    assert found.get_content() == "Silk is smooth."
+
+
 def test_a_query_has_the_mode_that_it_names(store: DocsplitVectorStore) -> None:
     def ids(mode: VectorStoreQueryMode) -> list[str]:
         query = VectorStoreQuery(query_str="taxes", similarity_top_k=3, mode=mode)
