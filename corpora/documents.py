@@ -95,6 +95,7 @@ def read_documents(
     fields: Fields = _FIELDS,
     *,
     typed: Collection[str] = (),
+    integers: Collection[str] = (),
     links: Path | None = None,
     refuse: Refuse | None = None,
     ocr: str = "auto",
@@ -109,6 +110,8 @@ def read_documents(
         path: a file or folder.
         fields: names of columns.
         typed: metadata columns that hold JSON instead of text in CSV and TSV files.
+        integers: metadata columns whose whole numbers are integers. pandas writes a column of
+            integers with missing values as floating-point numbers.
         links: a table of further links, as for ``read_links``; it may be in the folder.
         refuse: gets each file that cannot be read, tables excepted; the others follow.
         ocr: languages of the text in scans; see ``extraction.scans.Scans``.
@@ -125,7 +128,7 @@ def read_documents(
     return (
         replace(one, links=list(further.get(one.id, ())))
         if isinstance(one, Document)
-        else _document(one[1], one[0], fields, further, typed)
+        else _document(one[1], one[0], fields, further, typed, integers)
         for one in found
     )
 
@@ -162,6 +165,7 @@ def _document(
     fields: Fields,
     further: Mapping[str, Sequence[str]],
     typed: Collection[str],
+    integers: Collection[str],
 ) -> Document:
     name, title = row[fields.id], row.get(fields.title) or None
     metadata, links = _object(row.get("metadata") or {}), row.get("links") or []
@@ -177,6 +181,8 @@ def _document(
         if key in known or value is None:
             continue
         value = _plain(value)
+        if key in integers and isinstance(value, float) and value.is_integer():
+            value = int(value)
         if isinstance(value, str | int | float) or (key in typed and isinstance(value, list)):
             plain[key] = value
         elif key in typed:

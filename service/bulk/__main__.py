@@ -132,6 +132,7 @@ def _load(arguments: list[str]) -> int:
         given.source,
         columns,
         typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
+        integers=[name for name, kind in fields.items() if kind == "integer"],
         links=given.links,
         refuse=unread.append,
         ocr=settings.ocr,

@@ -353,3 +353,18 @@ def test_dates_and_decimal_numbers_of_parquet_become_metadata(tmp_path: Path) ->
     }
     with pytest.raises(DataError, match="row 1: field 'raw' holds bytes"):
         list(read_documents(path, typed=["raw"]))
+
+
+def test_whole_numbers_of_a_declared_column_are_integers(tmp_path: Path) -> None:
+    """As in a column of integers that pandas wrote with a missing value."""
+    path = tmp_path / "documents.parquet"
+    rows = [
+        {"id": "a", "text": "one", "year": 2011.0, "share": 1.0},
+        {"id": "b", "text": "two", "year": None, "share": 0.5},
+        {"id": "c", "text": "three", "year": 2011.5, "share": 0.0},
+    ]
+    pq.write_table(pa.Table.from_pylist(rows), path)
+    found = [one.metadata for one in read_documents(path, integers=["year"])]
+    assert [one.get("year") for one in found] == [2011, None, 2011.5]
+    assert isinstance(found[0]["year"], int)
+    assert isinstance(found[0]["share"], float)

@@ -17,7 +17,7 @@ from service.server.edge.keys import KEY, RIGHTS
 from service.server.mcp.inner import Caller
 from service.server.mcp.tools import TOOLS, offered
 from tests.conftest import Server, wait_until
-from tests.mcp.conftest import MODES, Site
+from tests.mcp.conftest import MODES, TOKENS, Site
 
 MODERN = {
     "io.modelcontextprotocol/protocolVersion": "2026-07-28",
@@ -196,9 +196,8 @@ def test_the_work_of_a_client_that_left_ends(
 
 @pytest.mark.parametrize("method", ["GET", "PUT", "DELETE", "OPTIONS"])
 def test_only_post_is_accepted(site: Site, method: str) -> None:
-    with site.client("boss") as boss:
-        headers = {"authorization": f"Bearer {boss._key}", "accept": "text/event-stream"}
-        answer = httpx.request(method, f"{site.server.url}/mcp", headers=headers)
+    headers = {"authorization": f"Bearer {TOKENS['boss']}", "accept": "text/event-stream"}
+    answer = httpx.request(method, f"{site.server.url}/mcp", headers=headers)
     assert answer.status_code == 405
     assert answer.headers["allow"] == "POST"
 
