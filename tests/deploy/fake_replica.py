@@ -57,6 +57,9 @@ class FakeReplica:
 
         async def ended() -> None:
             self._die()
+            # the tasks of connections that were just accepted begin
+            await asyncio.sleep(0)
+            self._die()
             tasks = asyncio.all_tasks() - {asyncio.current_task()}
             for task in tasks:
                 task.cancel()
@@ -75,11 +78,13 @@ class FakeReplica:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._connections.add(writer)
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while self._answer(await _request(reader), writer):
-                await writer.drain()
-        self._connections.discard(writer)
-        writer.close()
+        try:
+            with suppress(asyncio.IncompleteReadError, ConnectionError):
+                while self._answer(await _request(reader), writer):
+                    await writer.drain()
+        finally:
+            self._connections.discard(writer)
+            writer.close()
 
     def _answer(self, headers: dict[str, str], writer: asyncio.StreamWriter) -> bool:
         order = headers.get(ORDER, "")
