@@ -197,6 +197,25 @@ def _document(
     return Document(str(name), text, title, plain | metadata, links, pages, headings)
 
 
+def titled(document: Document) -> Document:
+    """The document whose text begins with its title, as retrieval benchmarks (BEIR) read documents.
+
+    A text that begins with its title stays as it is.
+    """
+    title = (document.title or "").strip()
+    if not title or document.text.lstrip().startswith(title):
+        return document
+    before = f"{title}\n\n"
+    moved = len(before)
+    return replace(
+        document,
+        text=before + document.text,
+        # the first page keeps its place, and gets the title
+        pages=[page and page + moved for page in document.pages],
+        headings=[one._replace(start=one.start + moved) for one in document.headings],
+    )
+
+
 def _is_id(value: object) -> bool:
     return isinstance(value, str | int) and value != ""
 

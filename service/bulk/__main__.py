@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, get_args
 from rich.console import Console
 
 from bundles.manifest import BundleError
-from corpora.documents import Refused, check_source, entries, read_documents
+from corpora.documents import Refused, check_source, entries, read_documents, titled
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
@@ -102,6 +102,11 @@ def _load(arguments: list[str]) -> int:
         "--field", action="append", default=[], metavar="NAME=TYPE", help="metadata to filter by"
     )
     parser.add_argument(
+        "--embed-titles",
+        action="store_true",
+        help="begin each text with its title, so that searches find its words too",
+    )
+    parser.add_argument(
         "--prune", action="store_true", help="delete the index's documents that SOURCE lacks"
     )
     parser.add_argument("--links", type=Path, help="table with the columns citing and cited")
@@ -137,6 +142,8 @@ def _load(arguments: list[str]) -> int:
         refuse=unread.append,
         ocr=settings.ocr,
     )
+    if given.embed_titles:
+        documents = map(titled, documents)
     source = Source(documents, entries(given.source, given.links), unread, given.prune)
     with ExitStack() as stack:
         cluster = None

@@ -12,6 +12,7 @@ import os
 import tarfile
 import tracemalloc
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -23,9 +24,10 @@ import pytest
 from benchmarks.files.making import made, packed
 from benchmarks.files.source import AUTHOR, sources
 from corpora import files
-from corpora.documents import Document, Refused, read_documents, read_links, read_texts
+from corpora.documents import Document, Refused, read_documents, read_links, read_texts, titled
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
+from extraction.content import Heading
 
 DOCUMENTS = [
     Document("a", 'First, with a comma,\n"quotes"\tand é 字.', "One", {"year": 2001}, ["b", "c"]),
@@ -368,3 +370,18 @@ def test_whole_numbers_of_a_declared_column_are_integers(tmp_path: Path) -> None
     assert [one.get("year") for one in found] == [2011, None, 2011.5]
     assert isinstance(found[0]["year"], int)
     assert isinstance(found[0]["share"], float)
+
+
+def test_a_title_is_put_before_its_text() -> None:
+    """The places of pages and headings move with the text."""
+    text = "First words.\n\nMethods\n\nMore words."
+    heading = Heading(text.index("Methods"), 1, "Methods")
+    given = Document("a", text, " A title ", pages=[0, 14], headings=[heading])
+    found = titled(given)
+    assert found.text == f"A title\n\n{text}"
+    assert found.text[found.headings[0].start :].startswith("Methods")
+    assert found.pages[0] == 0
+    assert found.text[found.pages[1] :] == text[14:]
+    assert titled(found) == found
+    for title in (None, "", " ", "First words."):
+        assert titled(replace(given, title=title)) == replace(given, title=title)

@@ -84,8 +84,8 @@ def test_an_empty_index_and_one_document_are_answered(server: Server, index: str
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"diversity": 1.1}, "less than or equal to 1"),
-        ({"diversity": -0.1}, "greater than or equal to 0"),
+        ({"diversity": 1.1}, "diversity: give 1.0 or less"),
+        ({"diversity": -0.1}, "diversity: give 0.0 or more"),
         ({"diversity": 0.1, "offset": 995, "top_k": 10}, "offset and top_k is at most 1000"),
     ],
 )
