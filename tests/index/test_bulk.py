@@ -64,8 +64,10 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     assert '.: id: many HTTP clients remove "." from the path' in first.stderr
     assert "id: it must have 1 to 512 characters" in first.stderr
     assert "typed: metadata.year is declared as integer" in first.stderr
-    write(file, rows[0], rows[2] | {"text": "changed"}, {"id": "d", "text": "as in form 7"})
-    second = run(file, store, *flags, "--prune", "--find-links", "--link-rule", "a=Form 7")
+    letter = {"id": "d", "title": "A letter", "text": "as in form 7"}
+    write(file, rows[0], rows[2] | {"text": "changed"}, letter)
+    further = (*flags, "--prune", "--find-links", "--link-rule", "a=Form 7", "--embed-titles")
+    second = run(file, store, *further)
     assert second.returncode == 0
     assert "ready" not in second.stdout + second.stderr
     assert "2 written, 1 unchanged, 0 repeated ids, 0 refused, 1 pruned" in second.stderr
@@ -75,6 +77,9 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
         held = call(server, "GET", "/indexes/bulk/documents/a")
         assert (held["links"], held["metadata"]) == (["b", "c"], {"year": 2000})
         assert call(server, "GET", "/indexes/bulk/documents/c")["text"] == "changed"
+        assert (
+            call(server, "GET", "/indexes/bulk/documents/d")["text"] == "A letter\n\nas in form 7"
+        )
         [link] = call(server, "GET", "/indexes/bulk/documents/d/links")["links"]
         assert (link["id"], link["given"], link["found"]) == ("a", False, True)
 
