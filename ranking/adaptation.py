@@ -27,6 +27,8 @@ SHARE = 0.5
 RIDGE = 0.05
 # fewer documents of several windows do not show a gain, and fewer that cite others choose no share
 LEAST_HALVES = 50
+# of the documents: fewer with several windows do not speak for those with one
+LEAST_SHARE = 0.5
 LEAST_CITING = 50
 # a longer document counts with this many of its windows, at even distances
 MOST_WINDOWS = 128
@@ -132,7 +134,7 @@ class Sample:
             return None, NO_GAIN
         share, worse = self._by_links(weights)
         gain = self._gain(share)
-        if worse or not gain.sure:
+        if worse or not gain.sure or gain.halves < LEAST_SHARE * len(self):
             return None, gain
         return _profile(self._vectors, weights, share), gain
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from bundles import format as bundle
 from bundles.default import DEFAULT_BUNDLE
-from ranking.adaptation import RIDGE, SHARE, SHARES
+from ranking.adaptation import RIDGE, SHARE, SHARES, Sample
 from service.index import maintenance, profiles
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
@@ -95,6 +95,18 @@ def scenario(test: Callable[[Path], Awaitable[None]]) -> Callable[[Path], None]:
 
     started.__name__ = test.__name__
     return started
+
+
+@pytest.mark.parametrize(("short", "used"), [(150, True), (151, False)])
+def test_a_few_long_documents_do_not_speak_for_short_ones(short: int, used: bool) -> None:
+    sample = Sample(DIMENSIONS)
+    for number, part in enumerate(windows(150 + short).astype(np.float32)):
+        held = part if number < 150 else part[:1]
+        sample.add(f"d{number}", unit(held.mean(axis=0)).astype(np.float32), held)
+    profile, gain = sample.fit()
+    assert gain.sure
+    assert gain.halves == 150
+    assert (profile is not None) == used
 
 
 @scenario
