@@ -211,7 +211,7 @@ def test_a_job_whose_replica_has_a_slow_clock_goes_on_there(
             assert not there.runner.has(job.id)
             own += SILENT_SECONDS
         beaten.silent = True
-        # a heartbeat that was under way may follow the next look, too
+        # a heartbeat that was in progress may follow the next look, too
         for _ in range(5):
             await there.files.take_over(SILENT_SECONDS)
             own += SILENT_SECONDS
