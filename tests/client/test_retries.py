@@ -6,7 +6,8 @@ import asyncio
 import copy
 import pickle
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
 from email.utils import formatdate
 from pathlib import Path
 from typing import Any
@@ -67,6 +68,18 @@ class Script(httpx2.MockTransport):
         return httpx2.Response(
             outcome.status_code, headers=outcome.headers, content=outcome.content
         )
+
+
+@contextmanager
+def senders(transport: httpx2.MockTransport) -> Iterator[list[Callable[[Call[Any]], object]]]:
+    """``send`` of both clients."""
+
+    async def later(call: Call[Any]) -> None:
+        async with AsyncClient(http=httpx2.AsyncClient(transport=transport)) as client:
+            await client.send(call)
+
+    with Client(http=httpx2.Client(transport=transport)) as client:
+        yield [client.send, lambda call: asyncio.run(later(call))]
 
 
 @pytest.fixture
@@ -204,14 +217,10 @@ def test_an_answer_that_cannot_be_unpacked_is_an_error_of_the_client(waits: list
 
     transport = httpx2.MockTransport(answer)
 
-    async def later() -> None:
-        async with AsyncClient(http=httpx2.AsyncClient(transport=transport)) as client:
-            await client.send(READ)
-
-    with Client(http=httpx2.Client(transport=transport)) as client:
-        for attempt in (lambda: client.send(READ), lambda: asyncio.run(later())):
+    with senders(transport) as both:
+        for send in both:
             with pytest.raises(UnreachableError, match="DecodingError"):
-                attempt()
+                send(READ)
     assert waits == []
 
 
@@ -282,13 +291,9 @@ def test_a_broken_transfer_leaves_no_file(waits: list[float], tmp_path: Path) ->
     call = calls.jobs.job_result("0" * 32, tmp_path / "vectors.parquet")
     transport = httpx2.MockTransport(lambda _: httpx2.Response(200, stream=Torn()))
 
-    async def later() -> None:
-        async with AsyncClient(http=httpx2.AsyncClient(transport=transport)) as client:
-            await client.send(call)
-
-    with Client(http=httpx2.Client(transport=transport)) as client:
-        for attempt in (lambda: client.send(call), lambda: asyncio.run(later())):
+    with senders(transport) as both:
+        for send in both:
             with pytest.raises(UnreachableError, match="ReadError"):
-                attempt()
+                send(call)
             assert list(tmp_path.iterdir()) == []
     assert len(waits) == 8
