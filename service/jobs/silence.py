@@ -24,12 +24,12 @@ class Silence:
         # the heartbeat, and when it was first seen
         self._seen: dict[str, tuple[float, float]] = {}
 
-    def of(self, heartbeats: Mapping[str, float], seconds: float) -> set[str]:
-        """The names whose heartbeats have not changed for so many seconds.
+    def beating(self, heartbeats: Mapping[str, float], seconds: float) -> set[str]:
+        """The names whose heartbeats have changed, or were first seen, within so many seconds.
 
         Args:
             heartbeats: by name; other names are forgotten.
-            seconds: 0 for all names.
+            seconds: 0 for none of the names.
         """
         now = self._clock()
         former = self._seen
@@ -37,4 +37,4 @@ class Silence:
             name: former[name] if name in former and former[name][0] == beat else (beat, now)
             for name, beat in heartbeats.items()
         }
-        return {name for name, (_, since) in self._seen.items() if now - since >= seconds}
+        return {name for name, (_, since) in self._seen.items() if now - since < seconds}

@@ -182,7 +182,7 @@ class Background:
 
         lost = await jobs.lost()
         running = {job.uid: job.heartbeat for job in lost if job.state == "running"}
-        working = running.keys() - self._silence.of(running, silent)
+        working = self._silence.beating(running, silent)
         for job in lost:
             if job.uid in working:
                 continue

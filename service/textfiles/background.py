@@ -152,7 +152,7 @@ class TextFiles:
         jobs = await self._runner.jobs()
         lost = await jobs.lost("embed")
         running = {job.id: job.heartbeat for job in lost if job.state == "running"}
-        working = running.keys() - self._silence.of(running, silent)
+        working = self._silence.beating(running, silent)
         for job in lost:
             if job.id in working or self._runner.has(job.id):
                 continue
