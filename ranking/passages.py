@@ -68,7 +68,7 @@ def terms(text: str, top_terms: str, frequencies: Frequencies, *, common: bool =
         text: a query.
         top_terms: of it.
         frequencies: of words in the documents.
-        common: keep the words of half of the documents, too.
+        common: whether to keep words that half of the documents have.
     """
     top = top_terms.split()[:MOST_TERMS]
     idf = zip(top, frequencies.of_words(top).tolist(), strict=True)

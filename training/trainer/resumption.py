@@ -45,11 +45,12 @@ def precision_to_use(settings: Settings) -> Precision | Literal["auto"]:
         CheckpointError: the newest checkpoint is unreadable.
     """
     wanted = settings.optimisation.precision
-    if wanted == "auto" and settings.run.resume:
-        held = _newest(open_checkpoints(settings)) or {}
-        begun = held.get("optimisation.precision")
-        return "bf16" if begun == "bf16" else "fp32" if begun == "fp32" else wanted
-    return wanted
+    if wanted != "auto" or not settings.run.resume:
+        return wanted
+    begun: Precision | None = (_newest(open_checkpoints(settings)) or {}).get(
+        "optimisation.precision"
+    )
+    return begun or wanted
 
 
 def check_output(settings: Settings, checkpoints: Checkpoints) -> None:
