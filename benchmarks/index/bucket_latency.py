@@ -19,6 +19,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 from rich.console import Console
+from rich.progress import track
 from rich.table import Table
 
 from benchmarks.index.search_modes import MODES, NAME, build, settled
@@ -58,7 +59,7 @@ def main() -> None:
                     settled(client)
                 proxy.delay = given.latency / 1000
                 for mode in MODES:
-                    cold, warm = measured(path, mode, given)
+                    cold, warm = measured(name, path, mode, given)
                     shown = [np.median(cold), *np.quantile(warm, [0.5, 0.9, 0.99])]
                     table.add_row(name, mode, *(f"{1000 * seconds:.1f}" for seconds in shown))
         finally:
@@ -72,12 +73,14 @@ def started(path: str):  # type: ignore[no-untyped-def]  # a context manager of 
     return server.started(f"--index-path={path}", "--calibrate=0", "--bucket-timeout=30")
 
 
-def measured(path: str, mode: str, given: argparse.Namespace) -> tuple[list[float], list[float]]:
+def measured(
+    store: str, path: str, mode: str, given: argparse.Namespace
+) -> tuple[list[float], list[float]]:
     """Seconds of cold and of warm searches."""
     cold: list[float] = []
     warm: list[float] = []
     ids = np.random.default_rng(1).integers(given.documents, size=WARM_UP + given.queries)
-    for start in range(given.starts):
+    for start in track(range(given.starts), f"{store}, {mode}"):
         with started(path) as service, httpx.Client(base_url=service.url, timeout=600) as client:
             call(client, "GET", f"/indexes/{NAME}/documents/0")
             cold.append(searched(client, int(ids[start]), mode))
