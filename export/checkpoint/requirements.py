@@ -2,6 +2,7 @@
 
 import hashlib
 import os
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
@@ -87,6 +88,32 @@ def missing_weights() -> Iterator[set[str]]:
         yield found
     finally:
         setattr(PreTrainedModel, "from_pretrained", former)  # noqa: B010
+
+
+@contextmanager
+def opening(source: str, kind: str) -> Iterator[set[str]]:
+    """Open a checkpoint in this context; gives the names of parameters that its files lack.
+
+    Args:
+        source: the checkpoint's name in messages.
+        kind: what it should be, with its article.
+
+    Raises:
+        ExportError: it cannot be opened.
+    """
+    try:
+        with warnings.catch_warnings(), missing_weights() as missing:
+            # older checkpoints use deprecated names of classes
+            warnings.simplefilter("ignore", DeprecationWarning)
+            warnings.simplefilter("ignore", FutureWarning)
+            yield missing
+    except Exception as error:  # four libraries raise different errors
+        if "trust_remote_code" in str(error):
+            raise ExportError(
+                f"{source}: contains model code; read it, then allow it with --trust-remote-code"
+            ) from error
+        reason = first_line(error)
+        raise ExportError(f"{source}: cannot be opened as {kind}: {reason}") from error
 
 
 def check_missing(missing: Collection[str], source: str) -> None:

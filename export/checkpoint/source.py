@@ -1,7 +1,6 @@
 """Open a sentence-transformers or transformers checkpoint and read how it computes vectors."""
 
 import inspect
-import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, cast
@@ -24,7 +23,7 @@ from export.checkpoint.requirements import (
     digest,
     fast_tokenizer,
     first_line,
-    missing_weights,
+    opening,
     windows,
 )
 from export.checkpoint.rotary import check_rotations
@@ -165,24 +164,13 @@ def open_source(
 
 
 def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
-    try:
-        with warnings.catch_warnings(), missing_weights() as missing:
-            # modules.json of older checkpoints uses deprecated names of classes.
-            warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.simplefilter("ignore", FutureWarning)
-            model = SentenceTransformer(
-                source,
-                device="cpu",
-                trust_remote_code=trust_remote_code or only_own_code(source),
-                model_kwargs={"attn_implementation": "eager"},
-            )
-    except Exception as error:  # four libraries raise different errors
-        if "trust_remote_code" in str(error):
-            raise ExportError(
-                f"{source}: contains model code; read it, then allow it with --trust-remote-code"
-            ) from error
-        reason = first_line(error)
-        raise ExportError(f"{source}: cannot be opened as an encoder: {reason}") from error
+    with opening(source, "an encoder") as missing:
+        model = SentenceTransformer(
+            source,
+            device="cpu",
+            trust_remote_code=trust_remote_code or only_own_code(source),
+            model_kwargs={"attn_implementation": "eager"},
+        )
     # no vector reads the pooler, which many checkpoints lack
     check_missing([name for name in missing if "pooler" not in name.split(".")], source)
     if isinstance(model[0], StaticEmbedding):

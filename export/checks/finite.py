@@ -1,6 +1,6 @@
-"""Check that all weights of a source or of a written graph are finite."""
+"""Check that the weights of a source, the constants of a graph and their outputs are finite."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +22,21 @@ def check_weights(source: Checkpoint) -> None:
     for name, tensor in source.model.state_dict().items():
         if tensor.is_floating_point() and not torch.isfinite(tensor).all():
             raise ExportError(f"{source.name}: the weight {name} holds values that are not finite")
+
+
+def check_values(what: str, sides: Mapping[str, np.ndarray]) -> None:
+    """Check what the sides of a comparison computed.
+
+    Args:
+        what: the checkpoint or precision that is compared.
+        sides: the values by the name of their side.
+
+    Raises:
+        ExportError: a value is not finite. The message names ``what`` and the side.
+    """
+    for side, values in sides.items():
+        if not np.isfinite(values).all():
+            raise ExportError(f"{what}: {side} gives values that are not finite")
 
 
 def check_graph(precision: PrecisionName, path: Path) -> None:

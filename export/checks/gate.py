@@ -14,7 +14,7 @@ from bundles.manifest import Parity, PrecisionName, TaskParity
 from export.checkpoint.source import Source, reference_vectors
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import Encode, Inputs, named, open_engine, source_engine
-from export.checks.finite import check_graph
+from export.checks.finite import check_graph, check_values
 from export.checks.parity import cosines, measure
 from export.checks.thresholds import AnyParity, Given, floors, losses
 from export.errors import ExportError
@@ -126,9 +126,7 @@ class Gate:
         reference = reference_vectors(self._source, self._mixed).numpy()
         _, encode = open_engine("fp16", fp32, threads=self._threads)
         vectors = np.concatenate([encode(batch) for batch in self._inputs(self._mixed)])
-        for side, given in (("the source", reference), ("the traced graph", vectors)):
-            if not np.isfinite(given).all():
-                raise ExportError(f"{self._source.name}: {side} gives values that are not finite")
+        check_values(self._source.name, {"the source": reference, "the traced graph": vectors})
         worst = float(cosines(vectors, reference).min())
         if worst < TRACED:
             raise ExportError(

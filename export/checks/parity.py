@@ -7,6 +7,7 @@ import numpy as np
 from scipy.special import expit
 
 from bundles.manifest import Parity, PrecisionName
+from export.checks.finite import check_values
 from export.checks.thresholds import floors
 from export.errors import ExportError
 
@@ -30,9 +31,7 @@ def measure(
         raise ExportError(
             f"{precision}: the vectors have shape {vectors.shape}, the source's {reference.shape}"
         )
-    for side, given in (("the source", reference), ("the graph", vectors)):
-        if not np.isfinite(given).all():
-            raise ExportError(f"{precision}: {side} gives values that are not finite")
+    check_values(precision, {"the source": reference, "the graph": vectors})
     lengths = np.linalg.norm(vectors, axis=1)
     if np.abs(lengths - 1).max() > 1e-3:
         raise ExportError(f"{precision}: a vector has length {lengths.min():.4f}, not 1")

@@ -2,7 +2,7 @@
 
 import logging
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 
@@ -100,24 +100,12 @@ def write_graph(source: Source, path: Path) -> None:
         return
     module = SentenceEncoder(source).eval()
     ids = torch.tensor([source.tokenizer(text)["input_ids"] for text in ("a b c d", "d c b a")])
-    axes = {0: "batch", 1: "tokens"}
     long = source.encoder.config.model_type == long_attention.MODEL_TYPE
     attention = long_attention.traced_as_operators(source.encoder) if long else nullcontext()
     rotations = tabled_rotations(source.encoder, source.max_tokens)
     buckets = tabled_buckets(source.encoder, source.max_tokens)
-    with torch.no_grad(), quiet_tracing(), attention, rotations, buckets:
-        torch.onnx.export(
-            module,
-            (ids, torch.ones_like(ids)),
-            str(path),
-            input_names=list(INPUTS),
-            output_names=[OUTPUT],
-            dynamic_axes={**dict.fromkeys(INPUTS, axes), OUTPUT: {0: "batch"}},
-            opset_version=OPSET,
-            # The dynamo exporter writes graphs that the fusions for BERT do not recognise.
-            dynamo=False,
-            custom_opsets={long_attention.DOMAIN: 1} if long else None,
-        )
+    with attention, rotations, buckets:
+        trace(module, ids, path, OUTPUT, {long_attention.DOMAIN: 1} if long else None)
     if long:
         long_attention.define(path, source.encoder.config, OPSET)
 
@@ -137,6 +125,38 @@ def write_joined(encoder: GraphEncoder, source: Source, path: Path) -> None:
     tail = PoolAndNormalise(source.pooling, _after(source)).eval()
     with quiet_tracing():
         join(encoder, tail, path, opset=OPSET, names=[*INPUTS, OUTPUT])
+
+
+def trace(
+    module: nn.Module,
+    ids: Tensor,
+    path: Path,
+    output: str,
+    custom_opsets: Mapping[str, int] | None = None,
+) -> None:
+    """Write the graph of a module of ids and mask, with dynamic batch and tokens.
+
+    Args:
+        module: maps int64 ``[batch, tokens]`` twice to a value for each row.
+        ids: an example, int64 ``[batch, tokens]``.
+        path: the ONNX file.
+        output: name of the value.
+        custom_opsets: version of each domain of operators that ONNX does not define.
+    """
+    axes = {0: "batch", 1: "tokens"}
+    with torch.no_grad(), quiet_tracing():
+        torch.onnx.export(
+            module,
+            (ids, torch.ones_like(ids)),
+            str(path),
+            input_names=list(INPUTS),
+            output_names=[output],
+            dynamic_axes={**dict.fromkeys(INPUTS, axes), output: {0: "batch"}},
+            opset_version=OPSET,
+            # The dynamo exporter writes graphs that the fusions for BERT do not recognise.
+            dynamo=False,
+            custom_opsets=custom_opsets,
+        )
 
 
 @contextmanager

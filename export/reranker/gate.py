@@ -8,7 +8,7 @@ import numpy as np
 
 from bundles.manifest import PrecisionName, RankParity
 from export.checks.engines import Inputs, open_engine
-from export.checks.finite import check_graph
+from export.checks.finite import check_graph, check_values
 from export.checks.gate import MEASURED_BATCH, SAMPLE_TOKENS, Measured, sample, timed
 from export.checks.parity import score
 from export.checks.thresholds import AnyParity, Given, rank_limits
@@ -74,9 +74,7 @@ class PairGate:
         _, encode = open_engine("fp16", fp32, threads=self._threads)
         batches = inputs(self._rows[:_TRACED_PAIRS], MEASURED_BATCH, self._pad)
         found = np.concatenate([encode(batch) for batch in batches])
-        for side, given in (("the source", reference), ("the traced graph", found)):
-            if not np.isfinite(given).all():
-                raise ExportError(f"{self._source.name}: {side} gives values that are not finite")
+        check_values(self._source.name, {"the source": reference, "the traced graph": found})
         worst = float(np.abs(found - reference).max() / max(1.0, float(np.abs(reference).max())))
         if worst > _TRACED:
             raise ExportError(
@@ -98,9 +96,7 @@ class PairGate:
         outputs, seconds = timed(encode, batches, lambda share: self._report(step, share))
         logits = np.empty_like(reference)
         logits[self._order] = outputs
-        for side, given in (("the source", reference), ("the graph", logits)):
-            if not np.isfinite(given).all():
-                raise ExportError(f"{name}: {side} gives values that are not finite")
+        check_values(name, {"the source": reference, "the graph": logits})
         errors = np.abs(score(logits) - score(reference))[:, 0]
         tau, first = same_order(logits[:, 0], reference[:, 0])
         parity = RankParity(

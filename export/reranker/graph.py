@@ -9,7 +9,7 @@ from transformers import PreTrainedModel
 
 from export.checkpoint.relative import tabled_buckets
 from export.checkpoint.rotary import tabled_rotations
-from export.graphs.graph import INPUTS, OPSET, TAIL, quiet_tracing
+from export.graphs.graph import TAIL, trace
 from export.reranker.source import PairSource
 from export.storage import save
 
@@ -44,21 +44,10 @@ def write_pair_graph(source: PairSource, path: Path) -> None:
     """
     module = PairScorer(source).eval()
     ids = torch.tensor([source.tokenizer(*pair)["input_ids"] for pair in (("a", "b"), ("b", "a"))])
-    axes = {0: "batch", 1: "tokens"}
     rotations = tabled_rotations(source.base, source.max_tokens)
     buckets = tabled_buckets(source.base, source.max_tokens)
-    with torch.no_grad(), quiet_tracing(), rotations, buckets:
-        torch.onnx.export(
-            module,
-            (ids, torch.ones_like(ids)),
-            str(path),
-            input_names=list(INPUTS),
-            output_names=[OUTPUT],
-            dynamic_axes={**dict.fromkeys(INPUTS, axes), OUTPUT: {0: "batch"}},
-            opset_version=OPSET,
-            # as for encoders: the dynamo exporter's graphs are not fused
-            dynamo=False,
-        )
+    with rotations, buckets:
+        trace(module, ids, path, OUTPUT)
     model = onnx.load(path)
     behind = _behind(source.encoder)
     for node in model.graph.node:

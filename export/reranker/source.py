@@ -21,8 +21,7 @@ from export.checkpoint.requirements import (
     check_size,
     digest,
     fast_tokenizer,
-    first_line,
-    missing_weights,
+    opening,
     windows,
 )
 from export.checkpoint.rotary import check_rotations
@@ -193,24 +192,13 @@ def reference_scores(source: PairSource, pairs: Sequence[Pair]) -> np.ndarray:
 
 
 def _load(source: str, trust_remote_code: bool) -> CrossEncoder:
-    try:
-        with warnings.catch_warnings(), missing_weights() as missing:
-            # older checkpoints use deprecated names
-            warnings.simplefilter("ignore", DeprecationWarning)
-            warnings.simplefilter("ignore", FutureWarning)
-            model = CrossEncoder(
-                source,
-                device="cpu",
-                trust_remote_code=trust_remote_code,
-                model_kwargs={"attn_implementation": "eager"},
-            )
-    except Exception as error:  # several libraries raise different errors
-        if "trust_remote_code" in str(error):
-            raise ExportError(
-                f"{source}: contains model code; read it, then allow it with --trust-remote-code"
-            ) from error
-        reason = first_line(error)
-        raise ExportError(f"{source}: cannot be opened as a cross-encoder: {reason}") from error
+    with opening(source, "a cross-encoder") as missing:
+        model = CrossEncoder(
+            source,
+            device="cpu",
+            trust_remote_code=trust_remote_code,
+            model_kwargs={"attn_implementation": "eager"},
+        )
     check_missing(missing, source)
     return cast(CrossEncoder, model.float().eval())
 
