@@ -31,11 +31,11 @@ from service.index.generations import (
     progress,
 )
 from service.index.generations import Model as Model
-from service.index.leases import Leases
 from service.index.links.found import FoundLinks
 from service.index.maps.stored import Maps
 from service.index.profiles import Profiles
 from service.index.query.words import Vocabulary
+from service.index.replicas.leases import Leases
 from service.index.rows import schema
 from service.index.rows.aliases import Aliases
 from service.index.rows.columns import prepare
@@ -44,7 +44,7 @@ from service.index.storage import ledger
 from service.index.storage.database import Database, missing, table_names
 from service.index.storage.database import connect as connect
 
-# creating and dropping tables takes far less
+# after a kill another process creates and drops tables again after so long
 _STRUCTURE_SECONDS = 30.0
 _VOCABULARIES = 16  # some MB each
 # seconds; every process that wrote before a table was deleted has ended by then
@@ -336,10 +336,8 @@ class Indexes:
                 if await self.leases.acquire(name, _STRUCTURE_SECONDS):
                     break
                 await asyncio.sleep(0.1)
-            try:
+            async with self.leases.kept(name, _STRUCTURE_SECONDS):
                 yield
-            finally:
-                await self.leases.release(name)
 
 
 def _no_index() -> NotFoundError:

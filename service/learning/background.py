@@ -25,7 +25,7 @@ from service.errors import (
     StoreError,
     UnavailableError,
 )
-from service.jobs.silence import SILENT_SECONDS, Silence
+from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.learning.stored import HeadStore
 from service.logs import outline
 from service.metrics import Metrics

@@ -14,10 +14,10 @@ import structlog
 
 from service.embedding.batching import clients
 from service.errors import NotFoundError, UnavailableError
+from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.storage.layout import TEXTS
 from service.index.store import Store
 from service.jobs.runner import Runner, Task
-from service.jobs.silence import SILENT_SECONDS, Silence
 from service.keys.rate import Bucket
 from service.logs import outline
 from service.textfiles.arrival import Arrival

@@ -16,7 +16,7 @@ from starlette.requests import Request
 
 from heads.examples import Examples
 from service.errors import ConflictError, OverloadedError
-from service.jobs.silence import SILENT_SECONDS, Silence
+from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.learning import background as background_module
 from service.learning.background import Background, Teacher
 from service.learning.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs

@@ -22,7 +22,7 @@ from heads.citation import vector_features
 from heads.network import Network
 from service.index.generations import is_of
 from service.index.indexes import connect
-from service.index.leases import Leases
+from service.index.replicas.leases import Leases
 from service.index.rows.schema import identity
 from service.index.rows.vectors import matrix
 from service.index.storage.database import Database, table_names

@@ -13,6 +13,7 @@ from service.embedding.embedder import Document, EmptyInputError, UnusableInputE
 from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index import deletions, reembed, reuse
 from service.index.generations import Generation
+from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.rows.versions import microseconds
 from tests.index.processes import HOUR, Replicas, copy, embed, follower, record, run, text
 
@@ -222,10 +223,14 @@ async def test_a_generation_is_copied_before_its_deletion(
 @run
 async def test_another_process_gets_an_expired_lease(replicas: Replicas) -> None:
     one, two = [(await replicas.open("a")).leases for _ in range(2)]
+    passed = 0.0
+    two._silence = Silence(lambda: passed)
     assert await one.acquire("work", 600)
     assert await one.acquire("work", 600)
     assert not await two.acquire("work", 600)
     await one.acquire("work", -1)
+    assert not await two.acquire("work", 600)
+    passed += SILENT_SECONDS
     assert await two.acquire("work", 600)
     assert not await one.acquire("work", 600)
     assert await two.acquire("work", 2)

@@ -18,11 +18,11 @@ import pytest
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.embedder import Document, Embedded
 from service.errors import EngineFailedError, OverloadedError, StoreError, TooLargeError
+from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.storage import layout
 from service.index.storage.database import connect
 from service.jobs import runner
 from service.jobs.runner import Runner
-from service.jobs.silence import SILENT_SECONDS, Silence
 from service.jobs.table import KEEP_SECONDS, LOST_SECONDS, Job, Jobs
 from service.metrics import Metrics
 from service.textfiles import arrival, room

@@ -11,18 +11,25 @@ from contextlib import asynccontextmanager
 import pyarrow as pa
 import structlog
 
-from service.index.rows.keyed import KeyedTable
+from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.rows.keyed import KeyedTable, Row
 from service.index.storage.database import Database
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
 
+# a process that works renews its lease this often, or three times before the lease expires
+_RENEWAL_SECONDS = 3.0
+_RELEASED = 0.0
 # after this many writes, former versions of the table are removed
 _WRITES = 100
 
 
 class Leases:
     """Named leases in a LanceDB table: the first conditional write gets the lease.
+
+    The clocks of two processes may differ. So a process takes a lease from another only if it has
+    seen for some time, by its own clock, that nobody renews it.
 
     Args:
         database: holds the table.
@@ -32,33 +39,36 @@ class Leases:
         columns = {"name": pa.string(), "holder": pa.string(), "expires": pa.float64()}
         self._table = KeyedTable(database, "leases", **columns)
         self._holder = uuid.uuid4().hex
+        self._silence = Silence()
         self._writes = 0
 
     async def acquire(self, name: str, seconds: float) -> bool:
         """Whether this process now holds the lease; its own lease is renewed."""
-        free = f"target.expires < {time.time()!r} OR target.holder = '{self._holder}'"
-        await self._write(name, seconds, free)
+        row = await self._table.get(name)
+        if row is not None and not self._free(row, seconds):
+            return False
+        await self._write(name, time.time() + seconds, row is not None and _unchanged(row))
         row = await self._table.get(name)
         return row is not None and row["holder"] == self._holder
 
     async def release(self, name: str) -> None:
         """Release the lease."""
-        await self._write(name, 0, f"target.holder = '{self._holder}'")
+        await self._write(name, _RELEASED, f"target.holder = '{self._holder}'")
 
     @asynccontextmanager
     async def kept(self, name: str, seconds: float) -> AsyncIterator[None]:
         """Renew a lease that this process holds until the block ends, then release it."""
 
         async def prolong() -> None:
-            pause = seconds / 3
+            pause = min(seconds / 3, _RENEWAL_SECONDS)
             while True:
                 await asyncio.sleep(pause)
                 try:
                     await self.acquire(name, seconds)
-                    pause = seconds / 3
+                    pause = min(seconds / 3, _RENEWAL_SECONDS)
                 except Exception as error:  # noqa: BLE001 the lease lasts for several more tries
                     log.warning("lease_not_renewed", lease=name, outline=outline(error))
-                    pause = seconds / 20
+                    pause = min(seconds / 20, _RENEWAL_SECONDS)
 
         task = asyncio.create_task(prolong())
         try:
@@ -68,10 +78,24 @@ class Leases:
             await asyncio.gather(task, return_exceptions=True)
             await self.release(name)
 
-    async def _write(self, name: str, seconds: float, where: str) -> None:
-        expires = time.time() + seconds if seconds else 0.0
+    def _free(self, row: Row, seconds: float) -> bool:
+        """Whether this process may take a lease: it is its own, released, or its holder ended."""
+        if row["holder"] == self._holder or row["expires"] == _RELEASED:
+            return True
+        silent = self._silence.seconds(row["name"], (row["holder"], row["expires"]))
+        # the second case counts the time before this process first saw the lease
+        return silent >= seconds or (
+            silent >= min(seconds, SILENT_SECONDS) and row["expires"] < time.time()
+        )
+
+    async def _write(self, name: str, expires: float, replace: bool | str) -> None:
         row = {"name": name, "holder": self._holder, "expires": expires}
-        await self._table.put(row, replace=where)
+        await self._table.put(row, replace=replace)
         self._writes += 1
         if self._writes % _WRITES == 0:
             await self._table.tidy()
+
+
+def _unchanged(row: Row) -> str:
+    """The condition that nobody has renewed, taken or released a lease meanwhile."""
+    return f"target.holder = '{row['holder']}' AND target.expires = {row['expires']!r}"

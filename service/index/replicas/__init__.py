@@ -1,0 +1,1 @@
+"""What replicas that share indexes know of one another: leases, and how long each is silent."""

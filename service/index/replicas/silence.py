@@ -1,0 +1,47 @@
+"""How long other processes have shown no sign, by the clock of the process that reads the signs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Hashable, Mapping
+
+from cachetools import LRUCache
+
+# several signs of a process that works, even if its clock is wrong
+SILENT_SECONDS = 10.0
+# names of which a process remembers the last sign
+_KEPT = 4096
+
+
+class Silence:
+    """Signs that a process saw more than once, such as heartbeats.
+
+    A sign has a time of the clock of its replica. If that clock is wrong, the sign of a replica
+    that works looks as old as that of one that has ended, but it changes.
+
+    Args:
+        clock: in seconds.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        # the sign, and when it was first seen
+        self._seen: LRUCache[str, tuple[Hashable, float]] = LRUCache(_KEPT)
+
+    def seconds(self, name: str, sign: Hashable) -> float:
+        """For how long a sign has not changed; 0 if this is the first look at it."""
+        now = self._clock()
+        seen = self._seen.get(name)
+        if seen is None or seen[0] != sign:
+            self._seen[name] = sign, now
+            return 0.0
+        return now - seen[1]
+
+    def beating(self, heartbeats: Mapping[str, float], seconds: float) -> set[str]:
+        """The names whose heartbeats have changed, or were first seen, within so many seconds.
+
+        Args:
+            heartbeats: by name.
+            seconds: 0 for none of the names.
+        """
+        return {name for name, beat in heartbeats.items() if self.seconds(name, beat) < seconds}
