@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.rows.keyed import KeyedTable, Row
 from service.index.storage.database import Database
 
@@ -19,6 +20,8 @@ Kind = Literal["files", "map", "embed"]
 
 # a job without a heartbeat for this long has lost its replica
 LOST_SECONDS = 60.0
+# a job that waits writes a heartbeat every 20 s
+_WAITING_SILENT_SECONDS = 30.0
 # a job that has ended is kept for this long, if it is among the newest
 KEEP_SECONDS = 86_400.0
 KEEP_JOBS = 1000
@@ -41,7 +44,7 @@ class Job:
         id: 32 hex digits.
         index: the name of the index that it changes; empty for the kind ``embed``.
         owner: name of the client that began it.
-        state: the last written state; ``at`` gives the present one.
+        state: the last written state; ``Jobs.present`` gives the present one.
         progress: counts, depending on the kind.
         details: further results, depending on the kind; of bounded size.
         error: the reason of a failure and the remedy.
@@ -70,12 +73,6 @@ class Job:
             return True
         return self.state == "succeeded" and now - self.heartbeat <= KEEP_SECONDS
 
-    def at(self, now: float) -> Job:
-        """The job at ``now`` seconds since the epoch: it failed if its replica is gone."""
-        if self.ended or self.kind not in LOST or now - self.heartbeat <= LOST_SECONDS:
-            return self
-        return replace(self, state="failed", error=LOST[self.kind])
-
 
 class Jobs:
     """The jobs of all replicas.
@@ -94,6 +91,7 @@ class Jobs:
             heartbeat=pa.float64(),
         )
         self._beats = 0
+        self._silence = Silence()
 
     async def add(
         self,
@@ -126,15 +124,33 @@ class Jobs:
 
     async def open(self, kind: Kind, index: str) -> list[Job]:
         """The queued and running jobs of a kind that change an index."""
-        now = time.time()
         found = [job for job in await self.all() if (job.kind, job.index) == (kind, index)]
-        return [job for job in found if not job.at(now).ended]
+        return [job for job in found if not self.present(job).ended]
 
-    async def lost(self, kind: Kind) -> list[Job]:
-        """The open jobs of a kind that no replica works on, the oldest first."""
-        before = time.time() - LOST_SECONDS
-        where = f"kind = '{kind}' AND {_OPEN} AND heartbeat < {before!r}"
-        return sorted(map(_job, await self._table.rows(where)), key=lambda job: job.started)
+    def present(self, job: Job) -> Job:
+        """A job of the table as it is now: it has failed if its replica is gone."""
+        if job.ended or job.kind not in LOST:
+            return job
+        silent = SILENT_SECONDS if job.state == "running" else _WAITING_SILENT_SECONDS
+        if not self._lost(job, silent):
+            return job
+        return replace(job, state="failed", error=LOST[job.kind])
+
+    async def lost(self, kind: Kind, silent: float = 0.0) -> list[Job]:
+        """The open jobs of a kind that no replica works on, the oldest first.
+
+        Args:
+            kind: of the jobs.
+            silent: seconds for which the heartbeat of a running job must not have changed since
+                this process first saw it. A job that waits may go to any replica.
+        """
+        found = map(_job, await self._table.rows(f"kind = '{kind}' AND {_OPEN}"))
+        lost = [job for job in found if self._lost(job, silent if job.state == "running" else 0.0)]
+        return sorted(lost, key=lambda job: job.started)
+
+    def _lost(self, job: Job, silent: float) -> bool:
+        expires = job.heartbeat + LOST_SECONDS
+        return self._silence.ended(job.id, job.heartbeat, expires, LOST_SECONDS, silent)
 
     async def take_over(self, job: Job, details: Mapping[str, Any]) -> Job | None:
         """Queue a lost job here; None if another replica was first, or it was cancelled."""

@@ -14,7 +14,7 @@ import structlog
 
 from service.embedding.batching import clients
 from service.errors import NotFoundError, UnavailableError
-from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.replicas.silence import SILENT_SECONDS
 from service.index.storage.layout import TEXTS
 from service.index.store import Store
 from service.jobs.runner import Runner, Task
@@ -65,7 +65,6 @@ class TextFiles:
         self._models = models
         self._room = Room(capacity)
         self._payer = payer
-        self._silence = Silence()
         self._following: asyncio.Task[None] | None = None
 
     @asynccontextmanager
@@ -146,15 +145,11 @@ class TextFiles:
         """Go on with one job whose replica has ended.
 
         Args:
-            silent: seconds for which the heartbeat of a running job must not have changed since it
-                was first seen here. A job that waits may go to any replica.
+            silent: see ``Jobs.lost``.
         """
         jobs = await self._runner.jobs()
-        lost = await jobs.lost("embed")
-        running = {job.id: job.heartbeat for job in lost if job.state == "running"}
-        working = self._silence.beating(running, silent)
-        for job in lost:
-            if job.id in working or self._runner.has(job.id):
+        for job in await jobs.lost("embed", silent):
+            if self._runner.has(job.id):
                 continue
             try:
                 if await self._take_over(jobs, job):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.index import indexes as indexes_module
-from service.index.replicas import leases as module
+from service.index.replicas import leases, silence
 from service.index.replicas.leases import Leases
 from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.storage.database import connect
@@ -34,9 +34,9 @@ class Clocks:
 class Process:
     """A process with leases and a wall clock of its own."""
 
-    def __init__(self, clocks: Clocks, leases: Leases, ahead: float) -> None:
-        self._clocks, self._leases, self._ahead = clocks, leases, ahead
-        leases._silence = Silence(lambda: clocks.passed)
+    def __init__(self, clocks: Clocks, own: Leases, ahead: float) -> None:
+        self._clocks, self._leases, self._ahead = clocks, own, ahead
+        own._silence = Silence(lambda: clocks.passed)
 
     async def acquire(self, seconds: float = 600) -> bool:
         self._clocks.ahead = self._ahead
@@ -50,7 +50,8 @@ class Process:
 @pytest.fixture
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     made = Clocks()
-    monkeypatch.setattr(module, "time", made)
+    monkeypatch.setattr(leases, "time", made)
+    monkeypatch.setattr(silence, "time", made)
     return made
 
 
@@ -119,21 +120,21 @@ def test_a_late_renewal_takes_no_released_lease_back(
     tmp_path: Path, clocks: Clocks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def scenario() -> None:
-        leases = Leases(await connect(str(tmp_path)))
-        holder, other = Process(clocks, leases, 0), await process(clocks, tmp_path)
+        own = Leases(await connect(str(tmp_path)))
+        holder, other = Process(clocks, own, 0), await process(clocks, tmp_path)
         assert await holder.acquire()
-        wrote, on_its_way, go_on = leases._table.put, asyncio.Event(), asyncio.Event()
+        wrote, on_its_way, go_on = own._table.put, asyncio.Event(), asyncio.Event()
 
         async def late(*rows: object, replace: bool | str = True) -> None:
-            monkeypatch.setattr(leases._table, "put", wrote)
+            monkeypatch.setattr(own._table, "put", wrote)
             on_its_way.set()
             await go_on.wait()
             await wrote(*rows, replace=replace)  # type: ignore[arg-type]
 
-        monkeypatch.setattr(leases._table, "put", late)
-        renewal = asyncio.create_task(leases.acquire("work", 600))
+        monkeypatch.setattr(own._table, "put", late)
+        renewal = asyncio.create_task(own.acquire("work", 600))
         await on_its_way.wait()
-        await leases.release("work")
+        await own.release("work")
         go_on.set()
         await renewal
         assert await other.acquire()
@@ -141,14 +142,14 @@ def test_a_late_renewal_takes_no_released_lease_back(
     asyncio.run(scenario())
 
 
-async def former(leases: Leases, seconds: float) -> bool:
+async def former(old: Leases, seconds: float) -> bool:
     """Acquire a lease as earlier versions do."""
     now = time.time()
-    row = {"name": "work", "holder": leases._holder, "expires": now + seconds}
-    free = f"target.expires < {now!r} OR target.holder = '{leases._holder}'"
-    await leases._table.put(row, replace=free)
-    held = await leases._table.get("work")
-    return held is not None and held["holder"] == leases._holder
+    row = {"name": "work", "holder": old._holder, "expires": now + seconds}
+    free = f"target.expires < {now!r} OR target.holder = '{old._holder}'"
+    await old._table.put(row, replace=free)
+    held = await old._table.get("work")
+    return held is not None and held["holder"] == old._holder
 
 
 def test_earlier_versions_and_this_one_respect_the_leases_of_each_other(tmp_path: Path) -> None:

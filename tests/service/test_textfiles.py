@@ -96,14 +96,13 @@ class Replica:
         return await Tables(await self.database(layout.TEXTS)).places()
 
 
-async def silence(replica: Replica, job: Job) -> None:
-    """Let a running job look as if its replica had ended long ago."""
+async def silence(replica: Replica, job: Job, ago: float = LOST_SECONDS + 1) -> None:
+    """Let a running job look as if its replica had ended so many seconds ago."""
     # after this heartbeat there is none
     while (await replica.job(job)).state != "running":  # noqa: ASYNC110 a table has no event
         await asyncio.sleep(0.005)
     table = (await replica.runner.jobs())._table
-    before = time.time() - LOST_SECONDS - 1
-    assert await table.change(f"id = '{job.id}'", heartbeat=before)
+    assert await table.change(f"id = '{job.id}'", heartbeat=time.time() - ago)
 
 
 class Beats:
@@ -199,7 +198,7 @@ def test_a_job_whose_replica_has_a_slow_clock_goes_on_there(
     async def work() -> None:
         here, there = Replica(tmp_path), Replica(tmp_path)
         own = 0.0
-        there.files._silence = Silence(lambda: own)
+        (await there.runner.jobs())._silence = Silence(lambda: own)
         here.stands_at = "1"
         job = await here.begun(["1"])
         await until(lambda: here.stands)
@@ -215,6 +214,32 @@ def test_a_job_whose_replica_has_a_slow_clock_goes_on_there(
         for _ in range(5):
             await there.files.take_over(SILENT_SECONDS)
             own += SILENT_SECONDS
+        await there.idle()
+        assert there.seen == ["1"]
+        here.goes_on.set()
+        await here.idle()
+
+    asyncio.run(work())
+
+
+@pytest.mark.usefixtures("quiet")
+def test_a_job_of_a_replica_with_a_fast_clock_goes_on_when_that_replica_is_gone(
+    tmp_path: Path,
+) -> None:
+    async def work() -> None:
+        here, there = Replica(tmp_path), Replica(tmp_path)
+        own = 0.0
+        jobs = await there.runner.jobs()
+        jobs._silence = Silence(lambda: own)
+        here.stands_at = "1"
+        job = await here.begun(["1"])
+        await silence(here, job, -3600)
+        await there.files.take_over(SILENT_SECONDS)
+        own += LOST_SECONDS - 1
+        await there.files.take_over(SILENT_SECONDS)
+        assert not there.runner.has(job.id)
+        own += 1
+        await there.files.take_over(SILENT_SECONDS)
         await there.idle()
         assert there.seen == ["1"]
         here.goes_on.set()
@@ -432,12 +457,17 @@ def test_a_file_that_begins_no_job_leaves_nothing(
     asyncio.run(refuse())
 
 
-def test_the_progress_of_a_job_survives_its_table() -> None:
+def test_the_progress_of_a_job_survives_its_table(tmp_path: Path) -> None:
     progress = Progress(OPTIONS, 5, 1, 2, 3, 4, 5, 6, 7)
     job = Job("a", "embed", "", "", "running", progress.counts(), "", 0, 0, progress.details())
     assert Progress.of(job) == progress
-    # another replica goes on with it
-    assert job.at(LOST_SECONDS + 1).state == "running"
+    passed = 0.0
+    jobs = Jobs(asyncio.run(connect(str(tmp_path))))
+    jobs._silence = Silence(lambda: passed)
+    for _ in range(2):
+        # another replica goes on with it
+        assert jobs.present(job).state == "running"
+        passed += LOST_SECONDS + 1
 
 
 @pytest.mark.parametrize("every", [5, 1000])

@@ -15,9 +15,10 @@ from starlette.types import Message
 from service.embedding.batching.clients import Client
 from service.errors import InvalidError, OverloadedError, TooLargeError, UnavailableError
 from service.index.indexes import connect
+from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.jobs import runner
 from service.jobs.runner import Runner
-from service.jobs.table import KEEP_JOBS, KEEP_SECONDS, LOST, LOST_SECONDS, Job, Jobs
+from service.jobs.table import KEEP_JOBS, KEEP_SECONDS, LOST, LOST_SECONDS, Job, Jobs, State
 from service.metrics import Metrics
 from service.server.edge.guard import Guard
 from service.server.edge.inflight import Inflight
@@ -286,11 +287,51 @@ def test_only_a_few_uploads_wait(tmp_path: Path) -> None:
     asyncio.run(crowd())
 
 
-def test_a_job_whose_replica_is_gone_has_failed() -> None:
-    job = Job("a", "files", "index", "key one", "running", COUNTS, "", 1000.0, 2000.0, {})
-    assert job.at(2000.0 + LOST_SECONDS).state == "running"
-    lost = job.at(2001.0 + LOST_SECONDS)
-    assert (lost.state, lost.error) == ("failed", LOST["files"])
+@pytest.mark.parametrize("ahead", [-3600, 0, 3600])
+@pytest.mark.parametrize("state", ["queued", "running"])
+def test_a_job_whose_replica_is_gone_has_failed(tmp_path: Path, state: State, ahead: float) -> None:
+    passed = 0.0
+
+    async def scenario() -> None:
+        nonlocal passed
+        jobs = Jobs(await connect(str(tmp_path)))
+        jobs._silence = Silence(lambda: passed)
+        made = await jobs.add("files", "index", "key one", COUNTS)
+        every = runner.HEARTBEAT_SECONDS if state == "running" else runner.WAITING_SECONDS
+
+        async def shown() -> Job:
+            held = await jobs.get(made.id)
+            assert held is not None
+            assert len(await jobs.open("files", "index")) == int(not jobs.present(held).ended)
+            return jobs.present(held)
+
+        # however wrong the clock of its replica is
+        for beat in range(5):
+            at = time.time() + ahead + beat * every
+            assert await jobs._table.change("true", state=state, heartbeat=at)
+            assert (await shown()).state == state
+            passed += every
+            assert (await shown()).state == state
+        passed += LOST_SECONDS
+        lost = await shown()
+        assert (lost.state, lost.error) == ("failed", LOST["files"])
+
+    asyncio.run(scenario())
+
+
+def test_a_job_that_another_process_left_long_ago_has_soon_failed(tmp_path: Path) -> None:
+    passed = 0.0
+
+    async def scenario() -> None:
+        nonlocal passed
+        jobs = Jobs(await connect(str(tmp_path)))
+        jobs._silence = Silence(lambda: passed)
+        job = Job("a", "map", "x", "", "running", COUNTS, "", 1000.0, time.time() - 3600, {})
+        assert jobs.present(job).state == "running"
+        passed += SILENT_SECONDS
+        assert jobs.present(job).state == "failed"
+
+    asyncio.run(scenario())
 
 
 def test_old_jobs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

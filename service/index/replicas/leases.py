@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import pyarrow as pa
 import structlog
 
-from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.replicas.silence import Silence
 from service.index.rows.keyed import KeyedTable, Row
 from service.index.storage.database import Database
 from service.logs import outline
@@ -82,11 +82,8 @@ class Leases:
         """Whether this process may take a lease: it is its own, released, or its holder ended."""
         if row["holder"] == self._holder or row["expires"] == _RELEASED:
             return True
-        silent = self._silence.seconds(row["name"], (row["holder"], row["expires"]))
-        # the second case counts the time before this process first saw the lease
-        return silent >= seconds or (
-            silent >= min(seconds, SILENT_SECONDS) and row["expires"] < time.time()
-        )
+        sign = row["holder"], row["expires"]
+        return self._silence.ended(row["name"], sign, row["expires"], seconds)
 
     async def _write(self, name: str, expires: float, replace: bool | str) -> None:
         row = {"name": name, "holder": self._holder, "expires": expires}

@@ -37,6 +37,28 @@ class Silence:
             return 0.0
         return now - seen[1]
 
+    def ended(
+        self,
+        name: str,
+        sign: Hashable,
+        expires: float,
+        seconds: float,
+        silent: float = SILENT_SECONDS,
+    ) -> bool:
+        """Whether a replica that gave a sign seems to have ended.
+
+        Args:
+            name: of the sign.
+            sign: the newest.
+            expires: when the sign counts no longer, in seconds since the epoch.
+            seconds: for how long the sign counts.
+            silent: seconds for which it must not have changed, even if it seems expired: the clock
+                of the other replica, or of this one, may be wrong.
+        """
+        still = self.seconds(name, sign)
+        # an expired sign counts the time before this process first saw it
+        return still >= seconds or (still >= min(seconds, silent) and expires < time.time())
+
     def beating(self, heartbeats: Mapping[str, float], seconds: float) -> set[str]:
         """The names whose heartbeats have changed, or were first seen, within so many seconds.
 

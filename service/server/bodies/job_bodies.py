@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Literal
 
@@ -114,12 +113,12 @@ class JobsOut(BaseModel):
 
 
 def head_of(job: Job) -> JobHead:
-    """A job of the table at this moment."""
+    """A job, without its refusals and near-duplicates."""
     return JobHead.model_validate(_fields(job))
 
 
 def out_of(job: Job) -> JobOut:
-    """A job of the table at this moment, with its refusals and near-duplicates."""
+    """A job with its refusals and near-duplicates."""
     refused = [{"id": name, "reason": reason} for name, reason in job.details.get("refused", ())]
     marked = [
         {"id": name, "duplicates": [{"id": one, "resemblance": share} for one, share in near]}
@@ -134,7 +133,6 @@ def out_of(job: Job) -> JobOut:
 
 
 def _fields(job: Job) -> dict[str, object]:
-    job = job.at(time.time())
     count = job.progress
     texts = None
     if job.kind == "embed":

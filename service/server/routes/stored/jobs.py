@@ -30,16 +30,17 @@ async def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=1000)
     async with deadline.within(request):
         jobs = await inference.service_of(request).jobs.jobs()
         found = [job for job in await jobs.all() if _visible(request, job)]
-    return JobsOut(jobs=[head_of(job) for job in found[:limit]])
+    return JobsOut(jobs=[head_of(jobs.present(job)) for job in found[:limit]])
 
 
 @router.get("/{job_id}", responses=documented(401, 404, 422, 503))
 async def describe_job(request: Request, job_id: JobId) -> JobOut:
     """A job; any replica answers."""
     async with deadline.within(request):
-        job = inference.service_of(request).jobs.running(job_id)
+        runner = inference.service_of(request).jobs
+        job = runner.running(job_id)
         if job is None or not _visible(request, job):
-            job = await find(request, job_id)
+            job = (await runner.jobs()).present(await find(request, job_id))
         return out_of(job)
 
 
