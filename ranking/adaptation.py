@@ -80,6 +80,10 @@ class Gain:
         """Whether the whole interval of the difference lies above zero."""
         return self.halves >= LEAST_HALVES and self.difference > self.error
 
+    def speaks_for(self, documents: int) -> bool:
+        """Whether enough of so many documents have several windows."""
+        return self.halves >= LEAST_SHARE * documents
+
 
 NO_GAIN = Gain(0, 0.0, 0.0, 0.0)
 
@@ -134,7 +138,7 @@ class Sample:
             return None, NO_GAIN
         share, worse = self._by_links(weights)
         gain = self._gain(share)
-        if worse or not gain.sure or gain.halves < LEAST_SHARE * len(self):
+        if worse or not gain.sure or not gain.speaks_for(len(self)):
             return None, gain
         return _profile(self._vectors, weights, share), gain
 

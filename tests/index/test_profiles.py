@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from bundles import format as bundle
 from bundles.default import DEFAULT_BUNDLE
+from ranking import adaptation
 from ranking.adaptation import RIDGE, SHARE, SHARES, Sample
 from service.index import maintenance, profiles
 from service.index.documents import Index
@@ -152,6 +153,30 @@ def test_links_choose_the_share_of_the_mean(tmp_path: Path, share: float) -> Non
         hits = await search.cosine(index, replace(query, profile=fitted.profile), 5, None)
         scores = [expected[3, int(hit.id[1:])] for hit in hits]
         assert [hit.score for hit in hits] == pytest.approx(scores, abs=1e-4)
+
+    asyncio.run(test())
+
+
+@pytest.mark.parametrize(("short", "used"), [(75, True), (76, False)])
+def test_a_profile_of_an_earlier_version_does_not_speak_for_short_documents(
+    tmp_path: Path, short: int, used: bool
+) -> None:
+    async def test() -> None:
+        made = records(windows(150))
+        for place, one in enumerate(made[:short]):
+            own = replace(one.encoding, windows=one.encoding.windows[:1], ends=[1])
+            made[place] = replace(one, encoding=own)
+        indexes = await opened(tmp_path)
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        await index.put(made)
+        with patch.object(adaptation, "LEAST_SHARE", 0):
+            assert (await indexes.profiles.fit(index)).profile is not None
+        for replica in (indexes, await opened(tmp_path)):
+            held = await replica.profiles.get(index)
+            assert held is not None
+            assert held.gain.halves == 150 - short
+            assert (held.profile is not None) == used
 
     asyncio.run(test())
 
