@@ -19,7 +19,7 @@ from service import executors
 from service.index.documents import Index
 from service.index.query.filters import Where, filtered, live, sql
 from service.index.query.passage_scores import VECTOR_SHARE, Asked, scored
-from service.index.query.reading import Query, matching
+from service.index.query.reading import Query, matching, ordered
 from service.index.rows import checksums, terms, vectors
 from service.index.rows.checksums import Part, texts
 
@@ -64,17 +64,19 @@ async def by_window(index: Index, query: Query, limit: int, where: Where | None)
     if not vectors.searchable(index.schema):
         return await _by_every_window(index, query, limit, where)
 
-    def nearest() -> AsyncVectorQuery:
+    def nearest(most: int) -> AsyncVectorQuery:
         search = index.table.query().nearest_to(query.vector).column("windows")
         search = search.distance_type("cosine").select(["_distance"])
-        return search.limit(_OVERSAMPLE * limit).with_row_id()
+        return search.limit(most).with_row_id()
 
-    if where is None:
-        found = await nearest().to_arrow()
-    else:
-        found = await filtered(
-            index, lambda parts: nearest().where(where).nprobes(parts).to_arrow(), sql(where)
+    async def search(most: int) -> pa.Table:
+        if where is None:
+            return await nearest(most).to_arrow()
+        return await filtered(
+            index, lambda parts: nearest(most).where(where).nprobes(parts).to_arrow(), sql(where)
         )
+
+    found = await ordered(search, _OVERSAMPLE * limit, "_distance", "ascending")
     cosines = (1 - np.asarray(found["_distance"])).tolist()
     # the query's own document is among them
     return dict(list(zip(found["_rowid"].to_pylist(), cosines, strict=True))[: limit + 1])

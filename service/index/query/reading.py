@@ -29,8 +29,11 @@ Direction = Literal["cites", "cited_by"]
 # what a search ranks by, of each row, in its order
 Ranks = dict[int, float]
 
-# rows of a search in which those of equal rank get one order
-_TIED = 1000
+# A search whose last wanted row has equals finds at least this many rows, then so many times as many
+# until it has all of them, or the most.
+_TIED, _MORE, _MOST_TIED = 1000, 8, 1 << 17
+# sorting more rows than these runs in a thread
+_SORTED = 10_000
 # most attempts to read rows before a compaction moves them
 _READS = 3
 # with more threads so small a product waits for other work on the cores
@@ -145,38 +148,43 @@ async def matching(
     index: Index, words: str | FullTextQuery, limit: int, where: Where | None
 ) -> Ranks:
     """The rows with the highest BM25 for some words, the highest first."""
-    return ranked(await matching_table(index, words, limit, where), "_score")
 
+    async def search(most: int) -> pa.Table:
+        found = index.table.query().nearest_to_text(words, columns=["text"])
+        if where is not None:
+            found = found.where(where)
+        return await found.select(["_score"]).with_row_id().limit(most).to_arrow()
 
-async def matching_table(
-    index: Index, words: str | FullTextQuery, limit: int, where: Where | None
-) -> pa.Table:
-    """The rows of ``matching`` with their ``_score``."""
-    search = index.table.query().nearest_to_text(words, columns=["text"])
-    if where is not None:
-        search = search.where(where)
-    return await search.select(["_score"]).with_row_id().limit(limit).to_arrow()
+    return ranked(await ordered(search, limit, "_score", "descending"), "_score")
 
 
 async def ordered(
     search: Callable[[int], Awaitable[pa.Table]], most: int, rank: str, order: str
-) -> Ranks:
+) -> pa.Table:
     """The first rows of a search, equal ones in the order of the table.
 
-    LanceDB finds any of the rows with an equal rank, and others if it is to find more rows. So the
-    pages of an answer would repeat some documents and lack others.
+    LanceDB finds any of the rows with an equal rank, others the next time, and others if it is to
+    find more rows. So the pages of an answer would repeat some documents and lack others.
 
     Args:
-        search: finds a number of rows.
+        search: finds a number of rows, the best first.
         most: rows that are wanted.
         rank: the column that the search ranks by.
         order: of the rank, "ascending" or "descending".
     """
-    found = await search(most + 1)
-    if found.num_rows > most and found[rank][most - 1] == found[rank][most]:
-        found = await search(max(_TIED, 2 * most))
-    found = found.sort_by([(rank, order), ("_rowid", "ascending")])
-    return ranked(found.slice(0, most), rank)
+    asked = most + 1
+    found = await search(asked)
+    more = max(_TIED, 2 * most)
+    while found.num_rows >= asked < _MOST_TIED and found[rank][most - 1] == found[rank][-1]:
+        asked = min(more, _MOST_TIED)
+        more *= _MORE
+        found = await search(asked)
+    keys = [(rank, order), ("_rowid", "ascending")]
+    if found.num_rows > _SORTED:
+        found = await executors.STORE.run(found.sort_by, keys)
+    else:
+        found = found.sort_by(keys)
+    return found.slice(0, most)
 
 
 def ranked(found: pa.Table, rank: str) -> Ranks:

@@ -18,7 +18,7 @@ from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
 from service.index.query.filters import Where, filtered, sql
-from service.index.query.reading import Hit, Query, Ranks, matching_table, ordered, read
+from service.index.query.reading import Hit, Query, Ranks, matching, ordered, ranked, read
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
 
@@ -194,7 +194,8 @@ async def _by_vector(
             index, lambda parts: nearest(most).where(where).nprobes(parts).to_arrow(), sql(where)
         )
 
-    return await ordered(search, _most(query, wide), "_distance", "ascending")
+    found = await ordered(search, _most(query, wide), "_distance", "ascending")
+    return ranked(found, "_distance")
 
 
 async def _by_words(
@@ -203,11 +204,7 @@ async def _by_words(
     frequencies = await index.vocabulary.frequencies(index)
     chosen = frequencies.top_terms if brief else frequencies.deep_terms
     words = await executors.STORE.run(chosen, query.text)
-
-    async def search(most: int) -> pa.Table:
-        return await matching_table(index, words, most, where)
-
-    return await ordered(search, _most(query, limit), "_score", "descending")
+    return await matching(index, words, _most(query, limit), where)
 
 
 def _most(query: Query, limit: int) -> int:
