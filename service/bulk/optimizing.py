@@ -115,7 +115,7 @@ async def optimize(
         CommandError: other processes wrote too much.
     """
     from service.index.maintenance import LEASE_SECONDS, maintain
-    from service.index.merging.process import conflicting
+    from service.index.rows.keyed import conflicting
 
     lease = index.table.name
     waited = False

@@ -11,6 +11,7 @@ from itertools import count
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 
@@ -20,6 +21,7 @@ from service.errors import CommandError
 from service.index import maintenance
 from service.index.merging import process
 from service.index.query import search
+from service.index.rows.columns import prepare
 from service.index.storage import layout, manifest, pins
 from tests.conftest import NIGHTLY, Server, until
 from tests.index import piped, writing
@@ -342,3 +344,17 @@ def test_the_command_optimizes_an_index_that_a_service_serves(
     assert "no index of that name" in capsys.readouterr().err
     assert main(["optimize", index, "--index-path", str(tmp_path)]) == 2
     assert "index_path holds no indexes" in capsys.readouterr().err
+
+
+def test_two_replicas_may_prepare_a_new_index_at_once(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        one, other = [await stores.open_indexes(tmp_path) for _ in range(2)]
+        with patch("service.index.indexes.prepare"):
+            await one.create("x", dict(stores.FIELDS))
+        tables = [(await indexes.open("x")).table for indexes in (one, other)]
+        await asyncio.gather(*map(prepare, tables))
+        for table in tables:
+            built = sorted(index.columns[0] for index in await table.list_indices())
+            assert built == ["id", "links", "metadata_draft", "metadata_year", "text"]
+
+    stores.run(scenario())

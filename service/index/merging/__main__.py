@@ -24,9 +24,9 @@ from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
 from service.index.merging.groups import GROUP_BYTES, Fragment, next_group
-from service.index.merging.process import conflicting
 from service.index.merging.segments import newest
 from service.index.rows.columns import prepare
+from service.index.rows.keyed import conflicting
 from service.precedence import give_way
 
 # bytes of rows that a merge decodes at a time

@@ -27,7 +27,7 @@ from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
 from service.index.rows.columns import prepare
-from service.index.rows.keyed import OVERTAKEN
+from service.index.rows.keyed import conflicting
 from service.index.storage import pins
 
 # a larger table is maintained in a process of its own
@@ -56,11 +56,6 @@ class Merged:
 
     whole: bool
     doubled: Collection[str] = ()
-
-
-def conflicting(error: Exception) -> bool:
-    """Whether LanceDB gave up a change because others came first; it has no error type for this."""
-    return "onflict" in str(error) or OVERTAKEN in str(error)
 
 
 class Work(Protocol):

@@ -29,8 +29,8 @@ Direction = Literal["cites", "cited_by"]
 # what a search ranks by, of each row, in its order
 Ranks = dict[int, float]
 
-# A search whose last wanted row has equals finds at least this many rows, then so many times as many
-# until it has all of them, or the most.
+# A search whose last wanted row has equals finds at least this many rows, then so many times more,
+# until it has all of them, or at most the last number.
 _TIED, _MORE, _MOST_TIED = 1000, 8, 1 << 17
 # sorting more rows than these runs in a thread
 _SORTED = 10_000

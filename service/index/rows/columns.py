@@ -7,11 +7,12 @@ from lancedb.index import FTS, Bitmap, BTree, LabelList
 from lancedb.table import AsyncTable
 
 from service.index.rows import schema
+from service.index.rows.keyed import conflicting
 
 
 async def prepare(table: AsyncTable, *, again: bool = False) -> None:
     """Build the scalar and full-text indexes that a table lacks, or all of them again."""
-    held = set() if again else {built.columns[0] for built in await table.list_indices()}
+    held = set() if again else await _held(table)
     wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
         "id": BTree(),
         # ICU segments scripts without blanks
@@ -22,8 +23,18 @@ async def prepare(table: AsyncTable, *, again: bool = False) -> None:
         if field.name.startswith(schema.PREFIX):
             wanted[field.name] = _of_metadata(field.type)
     for column, config in wanted.items():
-        if column not in held:
+        if column in held:
+            continue
+        try:
             await table.create_index(column, config=config)
+        except RuntimeError as error:
+            # two processes may prepare a new table at once, and the first one builds the index
+            if again or not conflicting(error) or column not in await _held(table):
+                raise
+
+
+async def _held(table: AsyncTable) -> set[str]:
+    return {built.columns[0] for built in await table.list_indices()}
 
 
 def _of_metadata(kind: pa.DataType) -> BTree | Bitmap | LabelList:

@@ -28,7 +28,7 @@ Row = dict[str, Any]
 Written = TypeVar("Written")
 
 # in the error of a write that lost ten conflicts
-OVERTAKEN = "Too many concurrent writers"
+_OVERTAKEN = "Too many concurrent writers"
 _ATTEMPTS = 8
 _PAUSE_SECONDS = 0.02
 
@@ -123,13 +123,18 @@ class KeyedTable:
         return await self._database.provide(self.name, self.schema)
 
 
+def conflicting(error: Exception) -> bool:
+    """Whether LanceDB gave up a change because others came first; it has no error type for this."""
+    return "onflict" in str(error) or _OVERTAKEN in str(error)
+
+
 async def _persistent(write: Callable[[], Awaitable[Written]]) -> Written:
     """Repeat a write that LanceDB gave up, after a pause at random that grows; it wrote nothing."""
     for attempt in range(1, _ATTEMPTS):
         try:
             return await write()
         except RuntimeError as error:
-            if OVERTAKEN not in str(error):
+            if _OVERTAKEN not in str(error):
                 raise
         await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS * 2**attempt))  # noqa: S311 no secret
     return await write()
