@@ -38,6 +38,8 @@ VECTOR_INDEX_ROWS = 20_000
 # of each dimension: as good as 8 bits (docs/explanation/experiments/scale.md, "Vector indexes")
 VECTOR_BITS = 4
 WINDOW_BITS = 1
+# LanceDB builds no such index over other vectors
+_MULTIPLE = 8
 # LanceDB adds a segment to a vector index of a small table each time, and merges no files across
 # segments. With more than these it is built again.
 MOST_SEGMENTS = 32
@@ -270,12 +272,16 @@ async def _documents(table: AsyncTable) -> int:
     return await table.count_rows("deleted = false")
 
 
+async def _indexable(table: AsyncTable) -> bool:
+    return not (await table.schema()).field("vector").type.list_size % _MULTIPLE
+
+
 async def _many_documents(table: AsyncTable) -> bool:
-    return await _documents(table) >= VECTOR_INDEX_ROWS
+    return await _indexable(table) and await _documents(table) >= VECTOR_INDEX_ROWS
 
 
 async def _many_windows(table: AsyncTable) -> bool:
-    if not vectors.searchable(await table.schema()):
+    if not vectors.searchable(await table.schema()) or not await _indexable(table):
         return False
     if await _documents(table) >= WINDOW_INDEX_WINDOWS:
         return True

@@ -8,6 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from lancedb.expr import col, lit
@@ -15,8 +16,11 @@ from lancedb.index import IvfHnswSq, IvfRq
 
 from service.index import maintenance
 from service.index.documents import Index
+from service.index.indexes import Indexes, Model, connect
 from service.index.query import filters, passage_candidates, search
 from service.index.query.passage_candidates import by_window, sized
+from service.index.query.reading import Query
+from service.index.rows.record import Encoding, Record
 from tests.integrity import stores
 
 DOCUMENTS = 300
@@ -52,6 +56,32 @@ def test_every_mode_gives_as_many_hits_as_without_the_index(
             assert not {hit.id for hit in found} & {"d7", *NAMES[10:30]}
             shared = {hit.id for hit in found} & {hit.id for hit in exact}
             assert len(shared) > 0.9 * limit
+
+    stores.run(scenario())
+
+
+def test_an_index_of_vectors_that_lancedb_cannot_index_is_maintained(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 9)
+    monkeypatch.setattr(maintenance, "WINDOW_INDEX_WINDOWS", 9)
+
+    async def scenario() -> None:
+        databases = [await connect(f"{tmp_path}/{part}") for part in ("indexes", "leases")]
+        indexes = Indexes(databases[0], databases[1], Model("model", "a" * 64, 12))
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        directions = np.eye(12, dtype=np.float32)
+        await index.put(
+            [
+                Record(f"d{place}", "text", None, {}, [], Encoding(one, one[None], [4]))
+                for place, one in enumerate(directions)
+            ]
+        )
+        assert await maintenance.maintain(indexes, "x", index)
+        query = Query(directions[7], "")
+        assert (await search.cosine(index, query, 1, None))[0].id == "d7"
+        assert len(await by_window(index, query, 5, None)) > 1
 
     stores.run(scenario())
 
