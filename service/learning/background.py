@@ -25,7 +25,7 @@ from service.errors import (
     StoreError,
     UnavailableError,
 )
-from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.replicas.silence import SILENT_SECONDS
 from service.learning.stored import HeadStore
 from service.logs import outline
 from service.metrics import Metrics
@@ -98,7 +98,6 @@ class Background:
         self._tasks: dict[str, asyncio.Task[None]] = {}
         # bytes of their vectors, by job
         self._waiting: dict[str, int] = {}
-        self._silence = Silence()
         self._following: asyncio.Task[None] | None = None
 
     async def start(
@@ -175,17 +174,11 @@ class Background:
         """Take over one lost training; fail those that have ended too many replicas.
 
         Args:
-            silent: seconds for which the heartbeat of a training that seems to run must not have
-                changed since it was first seen here.
+            silent: see ``Jobs.lost``.
         """
         from service.learning.jobs import MOST_ATTEMPTS
 
-        lost = await jobs.lost()
-        running = {job.uid: job.heartbeat for job in lost if job.state == "running"}
-        working = self._silence.beating(running, silent)
-        for job in lost:
-            if job.uid in working:
-                continue
+        for job in await jobs.lost(silent):
             died = job.state == "running"
             if died and job.attempt >= MOST_ATTEMPTS:
                 error = f"{job.attempt} replicas ended during the training"

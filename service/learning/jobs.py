@@ -8,7 +8,7 @@ import time
 import uuid
 import zlib
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
@@ -18,6 +18,7 @@ from lancedb.expr import Expr, col, lit
 from heads.examples import Examples, digests, unpacked
 from service import executors
 from service.errors import ConflictError, StoreError
+from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database
 from service.logs import outline
@@ -53,7 +54,7 @@ class Job:
         uid: of this training and of its head. From the second attempt on it ends with a dash and
             the number of attempts.
         key: of its examples; empty if they were invalid and are not kept.
-        state: the last written state; ``state_at`` gives the current one.
+        state: the last written one, or ``lost`` from ``Jobs.get`` if its replica seems gone.
         done: documents embedded, of ``total``.
         error: the reason of a failure.
         started: seconds since the epoch, like ``heartbeat``.
@@ -74,11 +75,6 @@ class Job:
     def attempt(self) -> int:
         """The number of attempts, without those that ended in an orderly shutdown."""
         return int(self.uid.partition("-")[2] or 1)
-
-    def state_at(self, now: float) -> State:
-        """The state at ``now`` seconds since the epoch."""
-        silent = now - self.heartbeat > LOST_SECONDS
-        return "lost" if self.state == "running" and silent else self.state
 
 
 class Jobs:
@@ -107,11 +103,16 @@ class Jobs:
             database, "job_examples", key=pa.string(), kept=pa.float64(), examples=pa.binary()
         )
         self._reading = asyncio.Lock()
+        self._silence = Silence()
 
     async def get(self, name: str) -> Job | None:
         """The running, failed or lost training of a classifier."""
         row = await self._jobs.get(name)
-        return None if row is None else Job(**row)
+        if row is None:
+            return None
+        job = Job(**row)
+        gone = job.state == "running" and self._lost(job, SILENT_SECONDS)
+        return replace(job, state="lost") if gone else job
 
     async def names(self) -> list[str]:
         """Classifiers with such a training."""
@@ -120,7 +121,7 @@ class Jobs:
     async def require_idle(self, name: str) -> None:
         """Raise ConflictError if a training of the classifier runs."""
         job = await self.get(name)
-        if job is not None and job.state_at(time.time()) == "running":
+        if job is not None and job.state == "running":
             raise ConflictError(
                 "a training of this classifier is running: GET /classifiers/{name} shows it, "
                 "DELETE /classifiers/{name} ends it"
@@ -141,7 +142,10 @@ class Jobs:
         job = Job(name, uuid.uuid4().hex, key, "running", "waiting", 0, total, "", now, now)
         try:
             former = await self.get(name)
-            ended = f"target.state != 'running' OR target.heartbeat < {now - LOST_SECONDS!r}"
+            ended = "target.state != 'running'"
+            if former is not None and former.state == "lost":
+                beat = f"target.heartbeat = {former.heartbeat!r}"
+                ended += f" OR (target.uid = '{former.uid}' AND {beat})"
             await self._jobs.put(asdict(job), replace=ended)
             held = await self.get(name)
             if held is None or held.uid != job.uid:
@@ -155,14 +159,22 @@ class Jobs:
             await self._drop(former.key)
         return job
 
-    async def lost(self) -> list[Job]:
-        """Jobs whose replicas have ended or have released them."""
-        now = time.time()
-        where = (
-            f"(state = 'running' AND heartbeat < {now - LOST_SECONDS!r})"
-            f" OR (state = 'lost' AND heartbeat < {now - LEFT_SECONDS!r})"
-        )
-        return [Job(**row) for row in await self._jobs.rows(where)]
+    async def lost(self, silent: float = 0.0) -> list[Job]:
+        """Jobs whose replicas have ended or have released them.
+
+        Args:
+            silent: seconds for which the heartbeat of a training that seems to run must not have
+                changed since this process first saw it.
+        """
+        found = [Job(**row) for row in await self._jobs.rows("state IN ('running', 'lost')")]
+        return [job for job in found if self._lost(job, silent)]
+
+    def _lost(self, job: Job, silent: float) -> bool:
+        if job.state == "lost":
+            seconds, silent = LEFT_SECONDS, 0.0
+        else:
+            seconds = LOST_SECONDS
+        return self._silence.ended(job.uid, job.heartbeat, job.heartbeat + seconds, seconds, silent)
 
     async def take_over(self, job: Job) -> Job | None:
         """Start a lost job again; None if another replica has taken it, or it is gone."""

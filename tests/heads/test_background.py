@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -52,11 +51,35 @@ def trainer(held: Jobs, heads: Heads, metrics: Metrics) -> Background:
     return Background(store, SimpleNamespace(teacher=teacher), metrics)  # type: ignore[arg-type]
 
 
-def test_a_silent_job_is_lost() -> None:
-    job = Job("a", "b", "c", "running", "embedding", 1, 2, "", 1000.0, 2000.0)
-    assert job.state_at(2000.0 + LOST_SECONDS) == "running"
-    assert job.state_at(2001.0 + LOST_SECONDS) == "lost"
-    assert replace(job, state="failed").state_at(1e9) == "failed"
+@pytest.mark.parametrize("ahead", [-3600, 0, 3600])
+def test_a_training_is_lost_once_its_heartbeat_stands_still(tmp_path: Path, ahead: float) -> None:
+    held, other, passed = jobs(tmp_path), jobs(tmp_path), 0.0
+    held._silence = Silence(lambda: passed)
+
+    async def scenario() -> None:
+        nonlocal passed
+        await other.claim("a", SMALL)
+
+        async def shown() -> str:
+            job = await held.get("a")
+            assert job is not None
+            if job.state == "running":
+                with pytest.raises(ConflictError):
+                    await held.claim("a", SMALL)
+            return job.state
+
+        # however wrong the clock of its replica is
+        for beat in range(4):
+            await other._jobs.change("true", heartbeat=time.time() + ahead + beat)
+            assert await shown() == "running"
+            passed += SILENT_SECONDS - 1
+            assert await shown() == "running"
+        passed += LOST_SECONDS
+        assert await shown() == "lost"
+        await held.claim("a", SMALL)
+        assert await shown() == "running"
+
+    asyncio.run(scenario())
 
 
 def test_one_of_two_claims_gets_the_job(tmp_path: Path) -> None:
@@ -76,6 +99,11 @@ def test_one_of_two_claims_gets_the_job(tmp_path: Path) -> None:
         asyncio.run(there.claim("a", SMALL))
     assert asyncio.run(here.update(won))
     age(tmp_path, LOST_SECONDS + 1)
+    passed = 0.0
+    there._silence = Silence(lambda: passed)
+    with pytest.raises(ConflictError):
+        asyncio.run(there.claim("a", SMALL))
+    passed += SILENT_SECONDS
     taken = asyncio.run(there.claim("a", SMALL))
     assert taken.uid != won.uid
     # the former job's examples are gone, and the job can do nothing more
@@ -192,7 +220,7 @@ def test_a_training_whose_replica_has_a_slow_clock_goes_on_there(tmp_path: Path)
     begun: list[Job] = []
     background._begin = lambda jobs, job, *_: begun.append(job)  # type: ignore[method-assign]
     own = 0.0
-    background._silence = Silence(lambda: own)
+    held._silence = Silence(lambda: own)
 
     async def scenario() -> None:
         nonlocal own

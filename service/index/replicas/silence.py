@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Hashable
 
 from cachetools import LRUCache
 
@@ -58,12 +58,3 @@ class Silence:
         still = self.seconds(name, sign)
         # an expired sign counts the time before this process first saw it
         return still >= seconds or (still >= min(seconds, silent) and expires < time.time())
-
-    def beating(self, heartbeats: Mapping[str, float], seconds: float) -> set[str]:
-        """The names whose heartbeats have changed, or were first seen, within so many seconds.
-
-        Args:
-            heartbeats: by name.
-            seconds: 0 for none of the names.
-        """
-        return {name for name, beat in heartbeats.items() if self.seconds(name, beat) < seconds}

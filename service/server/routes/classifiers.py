@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections.abc import Sequence
 from contextlib import suppress
@@ -275,7 +274,7 @@ async def _train(
     async with deadline.within(request), TURN.taken():
         head = await _learn(request, encoder.revision, name, examples, vectors)
         former = await jobs.get(name)
-        if former is not None and former.state_at(time.time()) != "running":
+        if former is not None and former.state != "running":
             await jobs.remove(former)
     return _described(service, name, head, None)
 
@@ -331,7 +330,6 @@ def _described(service: Service, name: str, head: Head | None, job: Job | None) 
 
 
 def _training(name: str, job: Job) -> TrainingOut:
-    state = job.state_at(time.time())
     hints = {
         "running": None,
         "failed": "fix the examples and PUT them again"
@@ -340,11 +338,11 @@ def _training(name: str, job: Job) -> TrainingOut:
         "lost": f"another replica takes it over soon; POST /classifiers/{name}/retrain does so now",
     }
     return TrainingOut(
-        state=state,
+        state=job.state,
         stage=job.stage,
         done=job.done,
         total=job.total,
         started=datetime.fromtimestamp(job.started, UTC),
         error=job.error or None,
-        hint=hints[state],
+        hint=hints[job.state],
     )
