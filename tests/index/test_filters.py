@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pyarrow as pa
 import pytest
@@ -253,6 +254,19 @@ def test_filters_that_contradict_the_fields(body: Any, hint: str | None) -> None
         return
     with pytest.raises(InvalidError, match=hint):
         compile_filter(given, FIELDS)
+
+
+@pytest.mark.parametrize("kind", get_args(FieldType))
+def test_an_unknown_field_is_answered_with_a_right_condition(kind: FieldType) -> None:
+    given = adapter.validate_python({"field": "yaer", "eq": 1})
+    with pytest.raises(InvalidError) as caught:
+        compile_filter(given, {"held": kind})
+    said = str(caught.value)
+    shown = json.loads(said[said.index("{") :])
+    assert shown["field"] == "held"
+    compile_filter(adapter.validate_python(shown), {"held": kind})
+    with pytest.raises(InvalidError, match="fields are declared when an index is created"):
+        compile_filter(given, {})
 
 
 def test_filters_nested_too_deeply() -> None:

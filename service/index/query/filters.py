@@ -238,12 +238,7 @@ def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> 
 
     kind = fields.get(given.field)
     if kind is None:
-        known = ", ".join(sorted(fields)) or "none"
-        raise InvalidError(
-            f"filter: that field is not declared; this index has: {known}. "
-            "Fields are declared when an index is created",
-            "filter",
-        )
+        raise InvalidError(f"filter: that field is not declared; {_known(fields)}", "filter")
     if kind == "strings":
         return _list_tests(given, negated)
     held = col(PREFIX + given.field)
@@ -265,6 +260,25 @@ def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> 
             compare = getattr(held, operator)
             parts.append(compare(_literal(given.field, kind, value)))
     return parts
+
+
+_TESTS: dict[FieldType, str] = {
+    "boolean": '"eq": true',
+    "date": '"gte": "2020-05-01"',
+    "integer": '"gte": 2020',
+    "number": '"lt": 0.5',
+    "string": '"eq": "a value"',
+    "strings": '"contains": "a value"',
+}
+"""Of each type, a test that an error can show."""
+
+
+def _known(fields: Mapping[str, FieldType]) -> str:
+    if not fields:
+        return "this index has none: fields are declared when an index is created"
+    first = min(fields)
+    example = f'{{"field": "{first}", {_TESTS[fields[first]]}}}'
+    return f"this index has: {', '.join(sorted(fields))}. Give a condition such as {example}"
 
 
 def _list_tests(given: Condition, negated: bool) -> list[Where]:
