@@ -164,6 +164,9 @@ def install(app: FastAPI) -> None:
     async def handle(request: Request, error: Exception) -> Response:
         answer = translate(error, _fields(request.app))
         path = request.url.path
+        if answer.status == 404 and path == MCP_ROUTE:
+            # with the setting, no request to it comes here
+            answer = NotFoundError("/mcp is off: start the service with --mcp (DOCSPLIT_MCP=true)")
         if answer.status == 405 and (allowed := interface.methods(request.app.routes, path)):
             answer.headers["allow"] = ", ".join(allowed)
         return response(path, answer)
