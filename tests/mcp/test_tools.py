@@ -101,6 +101,19 @@ def test_a_document_is_read_in_parts(site: Site) -> None:
     assert past["text"] == ""
 
 
+def test_the_links_of_a_document_are_read_in_parts(site: Site) -> None:
+    links = [f"paper-{place:03}" for place in range(150)]
+    document = {"id": "survey", "text": "It cites many papers.", "links": links}
+    site.tool("writer", "upsert_documents", index="mine", documents=[document])
+    asked = {"index": "mine", "id": "survey"}
+    first = site.tool("reader", "get_document", **asked)
+    rest = site.tool("reader", "get_document", **asked, links_start=len(first["links"]))
+    site.tool("writer", "delete_documents", index="mine", ids=["survey"])
+    assert len(first["links"]) == 100
+    assert first["links"] + rest["links"] == links
+    assert first["link_count"] == rest["link_count"] == 150
+
+
 def test_citations_are_predicted_once_the_index_has_a_head(site: Site) -> None:
     hint = site.tool("reader", "find_citations", index="mine", id="tax")
     assert hint == ("the index has no citation head: train one with POST /indexes/mine/citation")

@@ -13,6 +13,7 @@ from service.server.bodies.names import INDEX_NAME, Identifier
 # results that fit into the context of a language model
 MOST_RESULTS = 50
 MOST_CHARACTERS = 100_000
+MOST_LINKS = 100
 
 IndexName = Annotated[str, Field(pattern=INDEX_NAME)]
 Text = Annotated[str, Field(min_length=1)]
@@ -109,6 +110,9 @@ class Part(OfIndex):
     id: Identifier
     start: int = Field(0, ge=0, description="first character of the part")
     characters: int = Field(20_000, ge=1, le=MOST_CHARACTERS, description="length of the part")
+    links_start: int = Field(
+        0, ge=0, description=f"place of the first link to show; a result has {MOST_LINKS} of them"
+    )
 
 
 class NewDocument(Arguments):

@@ -33,8 +33,9 @@ class Passages(BaseModel):
 
 
 class DocumentPart(DocumentOut):
-    """A document with a part of its text."""
+    """A document with a part of its text and of its links."""
 
+    link_count: int = Field(description="of the whole document")
     characters: int = Field(description="length of the whole text")
     start: int
     end: int

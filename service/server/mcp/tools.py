@@ -94,8 +94,10 @@ async def get_document(caller: Caller, given: arguments.Part) -> dict[str, Any]:
     whole = found["text"]
     start = min(given.start, len(whole))
     end = min(start + given.characters, len(whole))
+    links = found["links"]
+    shown = links[given.links_start : given.links_start + arguments.MOST_LINKS]
     part = {"characters": len(whole), "start": start, "end": end, "text": whole[start:end]}
-    return {**found, **part}
+    return {**found, **part, "links": shown, "link_count": len(links)}
 
 
 async def upsert_documents(caller: Caller, given: arguments.Upsert) -> dict[str, Any]:
@@ -170,7 +172,8 @@ TOOLS = [
     Tool(
         "get_document",
         "Read a stored document: title, metadata, the ids that it cites (links), and a part of "
-        "its text. Ask again with a higher start for more.",
+        "its text. Ask again with a higher start for more text, and with a higher links_start for "
+        "more links.",
         get_document,
         arguments.Part,
         results.DocumentPart,
