@@ -22,7 +22,7 @@ from corpora.documents import Refused, check_source, entries, read_documents, ti
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
-from service.bulk.command_settings import load_settings
+from service.bulk.command_settings import load_settings, separate
 from service.bulk.commands import command
 from service.bulk.encoding import encode_texts
 from service.bulk.link_flags import add_link_flags, find_links, link_names
@@ -75,8 +75,9 @@ def main(arguments: list[str] | None = None) -> int:
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        other = command(arguments)
-        return other(arguments) if other is not None else _load(arguments)
+        own, flags = separate(arguments)
+        other = command(own)
+        return other(own[1:], flags) if other is not None else _load(own, flags)
     except KeyboardInterrupt:
         print("docsplit-index: interrupted; repeat it to continue", file=sys.stderr)  # noqa: T201
         return 130
@@ -85,7 +86,7 @@ def main(arguments: list[str] | None = None) -> int:
         return 2
 
 
-def _load(arguments: list[str]) -> int:
+def _load(arguments: list[str], flags: list[str]) -> int:
     parser = argparse.ArgumentParser(
         "docsplit-index",
         description="Embed documents and store them in an index, without a server. Documents that "
@@ -120,7 +121,7 @@ def _load(arguments: list[str]) -> int:
         type=int,
         help="with --ray: most actors; 0, the default, takes as many as fit",
     )
-    given, rest = parser.parse_known_args(arguments)
+    given = parser.parse_args(arguments)
     if not re.fullmatch(INDEX_NAME, given.index):
         raise SettingsError("--index: lower-case letters, digits, - and _; up to 63")
     if given.ray_actors is not None and (given.ray is None or given.ray_actors < 0):
@@ -128,7 +129,7 @@ def _load(arguments: list[str]) -> int:
     names = link_names(given)
     fields = _fields(given.field)
     # environment variables for the service would leave cores idle here, or prevent the start
-    settings = load_settings(rest).model_copy(update={"keys_file": None})
+    settings = load_settings(flags).model_copy(update={"keys_file": None})
     columns = Fields.given(given)
     # before the engine starts, and before there is a new index
     check_source(given.source, columns, given.links)

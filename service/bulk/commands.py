@@ -3,20 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import partial
 
 from service.bulk import integrity, optimizing
 from service.bulk.exporting import command as exporting
 
-COMMANDS: dict[str, Callable[[Sequence[str]], int]] = {
-    "check": integrity.main,
-    "repair": integrity.main,
-    "export": lambda arguments: exporting.main(arguments[1:]),
-    "optimize": lambda arguments: optimizing.main(arguments[1:]),
+Command = Callable[[Sequence[str], list[str]], int]
+"""Runs a command with its own arguments, and with flags of settings."""
+
+COMMANDS: dict[str, Command] = {
+    "check": partial(integrity.main, "check"),
+    "repair": partial(integrity.main, "repair"),
+    "export": exporting.main,
+    "optimize": optimizing.main,
 }
 
 
-def command(arguments: Sequence[str]) -> Callable[[Sequence[str]], int] | None:
-    """What runs a command line; None if it indexes a file, which may have a command's name."""
+def command(arguments: Sequence[str]) -> Command | None:
+    """What runs a command; None if it indexes a file, which may have a command's name.
+
+    Args:
+        arguments: without flags of settings.
+    """
     if any(a == "--index" or a.startswith("--index=") for a in arguments):
         return None
     return COMMANDS.get(arguments[0]) if arguments else None

@@ -24,19 +24,22 @@ if TYPE_CHECKING:
     from service.index.reembed import Embed
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(command: str, arguments: Sequence[str], flags: list[str]) -> int:
     """Check or repair.
+
+    Args:
+        command: ``check`` or ``repair``.
+        arguments: of the command.
+        flags: of settings.
 
     Returns:
         Exit status: 0 when the store is intact (``repair``: again), 1 when data is damaged or was
         lost.
     """
-    # the word after a flag of the service is the flag's value
-    named = arguments[1:2] if not arguments[1:2] or not arguments[1].startswith("-") else []
-    given, rest = _parser(arguments[0]).parse_known_args(arguments[1 + len(named) :])
-    name = index_name(named[0]) if named else None
-    settings = load_settings(rest).model_copy(update={"keys_file": None, "calibrate": 0})
-    if arguments[0] == "check":
+    given = _parser(command).parse_args(arguments)
+    name = None if given.name is None else index_name(given.name)
+    settings = load_settings(flags).model_copy(update={"keys_file": None, "calibrate": 0})
+    if command == "check":
         report = asyncio.run(_check(settings, name, given.record))
         _print(_checked(report), asdict(report), given.json)
         return 1 if report.findings else 0
@@ -53,11 +56,12 @@ def _parser(command: str) -> argparse.ArgumentParser:
         "lost data. First stop the services that write to it.",
     }
     parser = argparse.ArgumentParser(
-        f"docsplit-index {command} [NAME]",
+        f"docsplit-index {command}",
         description=said[command],
         epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
         allow_abbrev=False,
     )
+    parser.add_argument("name", nargs="?", metavar="NAME", help="of the index; all without it")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
     if command == "check":
         parser.add_argument(

@@ -46,8 +46,12 @@ class Condition:
     unindexed: dict[str, int]
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], flags: list[str]) -> int:
     """Optimize an index.
+
+    Args:
+        arguments: of the command.
+        flags: of settings.
 
     Returns:
         Exit status: 0.
@@ -66,9 +70,9 @@ def main(arguments: Sequence[str]) -> int:
         help="build all indexes again, for example after the index grew to many times its size",
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object")
-    given, rest = parser.parse_known_args(arguments)
+    given = parser.parse_args(arguments)
     name = index_name(given.name)
-    settings = load_settings(rest)
+    settings = load_settings(flags)
     before, after = asyncio.run(_run(settings, name, given.rebuild))
     if given.json:
         sys.stdout.write(json.dumps({"before": asdict(before), "after": asdict(after)}) + "\n")

@@ -197,3 +197,22 @@ def test_unreadable_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixtu
         last = capsys.readouterr().err.strip().splitlines()[-1]
         assert last.startswith("docsplit-index: ")
         assert hint in last
+
+
+def test_flags_of_settings_stand_anywhere(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    folder, store = tmp_path / "documents", placed(tmp_path / "index")
+    folder.mkdir()
+    write(folder / "documents.jsonl", {"id": "a", "text": "a text"})
+    settings = ("--index-path", store, "--calibrate=0", "--no-mcp", "--log-level", "error")
+    assert main([*settings, "--index", "early", str(folder)]) == 0
+    assert [one.name for one in folder.iterdir()] == ["documents.jsonl"]
+    out = tmp_path / "out"
+    for words in (["export", *settings, "early", str(out)], [*settings, "check", "early"]):
+        assert main(words) == 0
+    assert main(["optimize", *settings, "early"]) == 0
+    capsys.readouterr()
+    with pytest.raises(SystemExit):
+        main(["export", "early", *settings])
+    assert "required: destination" in capsys.readouterr().err

@@ -20,8 +20,12 @@ from service.settings import Settings
 FILE_ROWS = 100_000
 
 
-def main(arguments: Sequence[str]) -> int:
+def main(arguments: Sequence[str], flags: list[str]) -> int:
     """Export an index.
+
+    Args:
+        arguments: of the command.
+        flags: of settings.
 
     Returns:
         Exit status: 0 when every document is exported, 1 when damaged ones are left out.
@@ -47,11 +51,11 @@ def main(arguments: Sequence[str]) -> int:
         metavar="N",
         help=f"most documents of a file (default: {FILE_ROWS:,}); large ones end a file earlier",
     )
-    given, rest = parser.parse_known_args(arguments)
+    given = parser.parse_args(arguments)
     if given.file_rows < 1:
         raise CommandError("--file-rows: give a positive number")
     name = index_name(given.name)
-    settings = load_settings(rest)
+    settings = load_settings(flags)
     return asyncio.run(_export(settings, name, given))
 
 
