@@ -72,7 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     revoke = commands.add_parser("revoke", help="refuse a key from now on", allow_abbrev=False)
     revoke.add_argument("name")
     listing = commands.add_parser("list", help="show names, rights and limits", allow_abbrev=False)
-    new.add_argument("--file", type=Path, required=True, help="created if it is missing")
+    new.add_argument(
+        "--file", type=Path, required=True, help="created if it is missing, with its folder"
+    )
     for command in (revoke, listing):
         command.add_argument("--file", type=Path, required=True, help="the keys' file")
     return parser
@@ -82,7 +84,7 @@ def _new(given: argparse.Namespace) -> None:
     path: Path = given.file
     if not re.fullmatch(file.NAME, given.name):
         raise KeysError(f"keys.{given.name}: {file.FORMS[file.NAME]}")
-    text = path.read_text(encoding="utf-8") if path.exists() else ""
+    text = file.text(path) if path.exists() else ""
     if given.name in file.parse(text, path):
         raise KeysError(f"{path}: a key {given.name} already exists")
     token = file.new_token()
@@ -95,6 +97,7 @@ def _new(given: argparse.Namespace) -> None:
     }
     lines = [f"{name} = {value}" for name, value in fields.items() if value is not None]
     text = f"{text.rstrip()}\n\n" if text.strip() else ""
+    path.parent.mkdir(parents=True, exist_ok=True)
     _write(path, text + "\n".join([f"[keys.{given.name}]", *lines]) + "\n")
     # only the token goes to standard output, so that a pipe can pass it on
     print(token)  # noqa: T201
@@ -114,7 +117,7 @@ def _expiry(days: float | None) -> str | None:
 
 
 def _revoke(path: Path, name: str) -> None:
-    text = path.read_text(encoding="utf-8")
+    text = file.text(path)
     if name not in (entries := file.parse(text, path)):
         raise KeysError(f"{path}: there is no key {name}")
     if entries[name].revoked:

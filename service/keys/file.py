@@ -115,8 +115,18 @@ def read(path: Path) -> dict[str, KeyEntry]:
     Raises:
         KeysError: the file cannot be read or is invalid.
     """
+    return parse(text(path), path)
+
+
+def text(path: Path) -> str:
+    """The text of the file at ``path``.
+
+    Raises:
+        KeysError: the file cannot be read.
+    """
     try:
-        text = path.read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise KeysError(f"{path}: cannot be read: {error}") from error
-    return parse(text, path)
+        return path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as error:
+        raise KeysError(f"{path}: cannot be read: it is not UTF-8") from error
+    except OSError as error:
+        raise KeysError(f"{path}: cannot be read: {error.strerror}") from error

@@ -34,6 +34,27 @@ def test_a_new_key_is_accepted_and_its_token_is_not_stored(
     assert ring.check(second).key.rights.may(Right.WRITE_INDEXES, "papers")
 
 
+def test_the_folder_of_a_new_file_is_made(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "of" / "keys" / "keys.toml"
+    token = new(capsys, path, "search")
+    assert Keyring(path=path).check(token).refusal is None
+
+
+@pytest.mark.parametrize("command", ["new", "revoke", "list"])
+def test_a_file_that_cannot_be_read_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    name = [] if command == "list" else ["search"]
+    path = tmp_path / "keys.toml"
+    path.write_bytes(b"\xff\xfe")
+    assert main([command, *name, "--file", str(path)]) == 2
+    assert capsys.readouterr().err == f"docsplit-keys: {path}: cannot be read: it is not UTF-8\n"
+    assert main([command, *name, "--file", str(tmp_path)]) == 2
+    assert f"{tmp_path}: cannot be read: Is a directory" in capsys.readouterr().err
+
+
 def test_revoking_keeps_comments_and_mode(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
