@@ -181,7 +181,7 @@ WRONG: list[tuple[str, str, Any, str]] = [
         "/similar",
         {"index": "a", "text": "a", "filter": {"AND": []}},
         'filter: "AND" is not known; give field, eq, ne, gt, gte, lt, lte, in, contains, and, or, '
-        "not",
+        'not; an example: {"field": "year", "gte": 2020}',
     ),
     (
         "PUT",

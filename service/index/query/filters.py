@@ -48,6 +48,8 @@ FILTERED_PARTS = 50
 # rows of a part (LanceDB's default), and rows that pass a filter and that a search compares
 _PART_ROWS, _PASSING = 4096, 2000
 
+_EXAMPLE = '; an example: {"field": "year", "gte": 2020}'
+
 Number = Annotated[float, Field(allow_inf_nan=False)]
 
 
@@ -93,7 +95,9 @@ class Condition(_Strict):
     @model_validator(mode="after")
     def _one_test(self) -> Condition:
         if not self.tests():
-            raise ValueError("give one of eq, ne, in, gt, gte, lt, lte, contains with a value")
+            raise ValueError(
+                f"give one of eq, ne, in, gt, gte, lt, lte, contains with a value{_EXAMPLE}"
+            )
         return self
 
     def tests(self) -> dict[str, Any]:
@@ -160,7 +164,8 @@ def _small(value: Any) -> Any:
             known = field_names(_MODELS[kind])
             known += _COMBINING if kind == "condition" else ()
             if message := unknown_name(node, known):
-                raise ValueError(message)
+                guessed = kind != "condition" or message.endswith("?")
+                raise ValueError(message if guessed else message + _EXAMPLE)
         parts = node[kind] if kind != "condition" else []
         below = parts if isinstance(parts, list) else [parts]
         conditions += not below
@@ -278,7 +283,7 @@ def _known(fields: Mapping[str, FieldType]) -> str:
         return "this index has none: fields are declared when an index is created"
     first = min(fields)
     example = f'{{"field": "{first}", {_TESTS[fields[first]]}}}'
-    return f"this index has: {', '.join(sorted(fields))}. Give a condition such as {example}"
+    return f"this index has: {', '.join(sorted(fields))}. An example: {example}"
 
 
 def _list_tests(given: Condition, negated: bool) -> list[Where]:
