@@ -47,6 +47,12 @@ def test_searches_are_those_of_the_routes(site: Site, mode: str) -> None:
     assert TEXTS["cats"][snippet["start"] : snippet["end"]] == snippet["text"]
 
 
+@pytest.mark.parametrize("tool", ["find_documents", "find_passages", "find_citations"])
+@pytest.mark.parametrize("given", [{}, {"text": "a", "id": "cats"}])
+def test_a_search_needs_a_text_or_an_id(site: Site, tool: str, given: dict[str, str]) -> None:
+    assert site.tool("reader", tool, index="mine", **given) == "give either text or id"
+
+
 def test_hits_are_as_diverse_as_asked(site: Site) -> None:
     every: dict[str, Any] = {"index": "mine", "text": TEXTS["cats"], "top_k": 4}
     plain = site.tool("reader", "find_documents", **every)["hits"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, model_validator
 
 from service.server.bodies.body import Body
 from service.server.bodies.document_bodies import Metadata, Title
@@ -43,6 +43,13 @@ class Query(OfIndex):
 
     text: Text | None = Field(None, description="a text of any length; or give id")
     id: Identifier | None = Field(None, description="a document of the index; it is left out")
+
+    @model_validator(mode="after")
+    def _text_or_id(self) -> Query:
+        # the route would name its field queries, which the tools lack
+        if (self.text is None) == (self.id is None):
+            raise ValueError("give either text or id")
+        return self
 
 
 class Documents(Query):
