@@ -134,7 +134,10 @@ def _revoke(path: Path, name: str) -> None:
 
 
 def _list(path: Path) -> None:
-    table = Table("key", "may", "requests/s", "tokens/s", "expires", box=None)
+    table = Table(box=None)
+    for title in ("key", "may", "requests/s", "tokens/s", "expires"):
+        # a narrow terminal breaks the rights, and cuts nothing
+        table.add_column(title, overflow="fold", no_wrap=title != "may")
     for name, entry in file.read(path).items():
         table.add_row(
             name,

@@ -84,6 +84,18 @@ def test_the_list_shows_the_rights_of_keys(
     assert token.decode() not in said
 
 
+def test_the_list_cuts_nothing_in_a_narrow_terminal(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    path = tmp_path / "keys.toml"
+    new(capsys, path, "search", "--days", "30", "--read-indexes", "z" * 63)
+    assert main(["list", "--file", str(path)]) == 0
+    said = capsys.readouterr().out
+    assert "+00:00" in said
+    assert said.count("z") == 63
+
+
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
