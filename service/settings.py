@@ -289,7 +289,7 @@ class Settings(BaseSettings):
     @field_validator("index_path")
     @classmethod
     def _folder_or_bucket(cls, path: str) -> str:
-        if "://" in path and not path.startswith("s3://"):
+        if ("://" in path or path.startswith("s3:")) and not path.startswith("s3://"):
             raise ValueError("must be a folder, or a URI that starts with s3://")
         return path
 

@@ -11,7 +11,7 @@ from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from service.bulk.command_settings import load_settings
-from service.bulk.stores import index_name, open_indexes, root_of
+from service.bulk.stores import faults, index_name, open_indexes, root_of
 from service.errors import CommandError
 from service.index.storage.findings import Report
 from service.integrity.outcome import Outcome
@@ -74,8 +74,9 @@ async def _check(settings: Settings, name: str | None, record: bool) -> Report:
     from service.integrity.check import check
 
     root = root_of(settings)
-    indexes = await open_indexes(settings, open_one(settings))
-    return await check(indexes, root, name, record=record)
+    with faults():
+        indexes = await open_indexes(settings, open_one(settings))
+        return await check(indexes, root, name, record=record)
 
 
 async def _repair(settings: Settings, name: str | None) -> tuple[Outcome, Report]:

@@ -47,11 +47,20 @@ def root_of(settings: Settings) -> Path | None:
 
 
 async def open_indexes(settings: Settings, held: Bundles) -> Indexes:
-    """The indexes of the store, for reading."""
+    """The indexes of the store, for reading.
+
+    Raises:
+        ServiceError: there is no store, or its bucket cannot be read.
+    """
     from service.index.indexes import Indexes, Model, connect
+    from service.index.storage.bucket import Bucket
     from service.index.storage.database import Caches
 
-    path = root_of(settings) or settings.index_path.rstrip("/")
+    root = root_of(settings)
+    path = root or settings.index_path.rstrip("/")
+    if root is None:
+        # LanceDB does not say what is wrong
+        Bucket(settings.index_path, settings.bucket_timeout).look()
     caches = Caches(settings.index_cache_bytes)
     databases = [await connect(f"{path}/{p}", caches=caches) for p in ("indexes", "leases")]
     [(name, opened)] = held.encoders.items()

@@ -117,8 +117,12 @@ def test_refusals_say_what_to_do(
     assert "another export writes to it" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("words", [["export", "papers"], ["check"]])
 def test_wrong_credentials_of_an_object_store_are_named(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    words: list[str],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     class Forbidding(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
@@ -138,9 +142,13 @@ def test_wrong_credentials_of_an_object_store_are_named(
         monkeypatch.setenv("AWS_REGION", "us-east-1")
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
         monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
-        assert command("s3://bucket/store", "papers", str(tmp_path / "out")) == 2
+        asked = [*words, *[str(tmp_path / "out")] * (words[0] == "export")]
+        asked += ["--index-path", "s3://bucket/store"]
+        assert main(asked) == 2
+        monkeypatch.delenv("AWS_ALLOW_HTTP")
+        assert main(asked) == 2
         store.shutdown()
-    said = capsys.readouterr().err
-    assert "index_path cannot be used" in said
-    assert "403" in said
+    denied, plain = capsys.readouterr().err.splitlines()
+    assert denied.startswith("docsplit-index: the object store of index_path refuses the credent")
+    assert "AWS_ALLOW_HTTP=true with http://" in plain
     assert not (tmp_path / "out").exists()

@@ -40,6 +40,7 @@ def test_lists_are_separated_by_commas(monkeypatch: pytest.MonkeyPatch) -> None:
         (["--precision", "int4"], "precision"),
         (["--api-keys", "short"], "api_keys"),
         (["--index-path", "gs://bucket"], "index_path"),
+        (["--index-path", "s3:/bucket/prefix"], "index_path"),
         (["--cache-secret", "one of 31 characters, too short"], "cache_secret"),
         (["--cache-sharing", "sometimes"], "cache_sharing"),
         (["--request-timeout", "0"], "request_timeout"),

@@ -41,7 +41,8 @@ _REASONS = {
     "unreachable": "the object store of index_path does not answer: try again later. It is "
     "unknown whether a write that got this answer took effect: repeat it, or read the document",
     "unusable": "the object store of index_path refuses the service's requests: its log has the "
-    "reason; check AWS_REGION, AWS_ENDPOINT and the credentials",
+    "reason; check AWS_REGION, the credentials, and AWS_ENDPOINT, which needs AWS_ALLOW_HTTP=true "
+    "with http://",
 }
 # LanceDB and obstore have no types for most of these errors. The first pattern that fits counts.
 _ERRORS = {
