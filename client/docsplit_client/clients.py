@@ -43,6 +43,8 @@ class _Base(Routes, Generic[H]):
     _http: H
 
     def __init__(self, url: str, key: str | None, timeout: float | None, tries: int) -> None:
+        if url and not url.startswith(("http://", "https://")):
+            raise ValueError("url: begin it with http:// or https://")
         self._url = url.rstrip("/")
         self._access = authorization(key)
         self._timeout = timeout

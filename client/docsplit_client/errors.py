@@ -101,6 +101,9 @@ def of(response: httpx2.Response, retry_after: float | None) -> ApiError:
         body = None
     fields = body if isinstance(body, dict) else {}
     message = fields.get("error")
+    if isinstance(message, dict):
+        # below /v1, as where a base URL of openai is given
+        message = message.get("message")
     if not isinstance(message, str):
         message = (
             f"{response.reason_phrase or 'an error'}, not explained: a proxy may have answered"

@@ -313,3 +313,14 @@ def test_errors_have_the_hint_of_the_service(client: Client) -> None:
         pytest.raises(UnreachableError, match="ConnectError"),
     ):
         nowhere.info()
+
+
+def test_a_wrong_url_is_explained(server: Server) -> None:
+    for made in (Client, AsyncClient):
+        with pytest.raises(ValueError, match=r"url: begin it with http://"):
+            made("localhost:8080")
+    with (
+        Client(f"{server.url}/v1", tries=1) as below,
+        pytest.raises(NotFoundError, match="no such route; GET /docs lists them"),
+    ):
+        below.embed(["a"])
