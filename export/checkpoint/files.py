@@ -58,14 +58,10 @@ def check_files(source: str, *, trusted: bool) -> None:
             outside the checkpoint, or the only weights are pickled.
     """
     listed = load_file_path(source, "modules.json")
-    for path in _paths(source, Path(listed)) if listed else []:
-        if _leaves(path):
-            raise ExportError(
-                f"{source}: modules.json names {path!r}, a path outside the checkpoint"
-            )
-        inside = Path(source, path)
-        if Path(source).is_dir() and not inside.resolve().is_relative_to(Path(source).resolve()):
-            raise ExportError(f"{source}: {path} is a link that leads outside the folder")
+    _check_modules(source, Path(listed) if listed else None)
+    # an ONNX folder may have its settings next to its graph
+    beside = Path(source, "onnx", "modules.json")
+    _check_modules(source, beside if beside.is_file() else None)
     if not Path(source).is_dir():
         return
     for pattern in ("*.safetensors.index.json", "pytorch_model*.index.json"):
@@ -82,6 +78,19 @@ def check_files(source: str, *, trusted: bool) -> None:
                 f"{source}: {weights.relative_to(source)} is a pickle, which can run code when it "
                 "is opened; store the weights as safetensors, or allow it with --trust-remote-code"
             )
+
+
+def _check_modules(source: str, listed: Path | None) -> None:
+    """Refuse a list of modules with paths outside the checkpoint."""
+    if listed is None:
+        return
+    root, local = Path(source).resolve(), Path(source).is_dir()
+    shown = listed.relative_to(source).as_posix() if local else listed.name
+    for path in _paths(source, listed, shown):
+        if _leaves(path):
+            raise ExportError(f"{source}: {shown} names {path!r}, a path outside the checkpoint")
+        if local and not (listed.parent / path).resolve().is_relative_to(root):
+            raise ExportError(f"{source}: {path} is a link that leads outside the folder")
 
 
 def _check_index(index: Path, source: str, *, trusted: bool) -> None:
@@ -115,12 +124,12 @@ def _weights(folder: Path) -> int:
     return max(sum(sizes[0]), sum(sizes[1]), *(max(one, default=0) for one in sizes[2:]))
 
 
-def _paths(source: str, listed: Path) -> list[str]:
+def _paths(source: str, listed: Path, shown: str = "modules.json") -> list[str]:
     try:
         modules = json.loads(listed.read_text(encoding="utf-8"))
         return [str(module.get("path", "")) for module in modules]
     except (ValueError, AttributeError, TypeError) as error:
-        raise ExportError(f"{source}: modules.json is not a list of modules") from error
+        raise ExportError(f"{source}: {shown} is not a list of modules") from error
 
 
 def _leaves(path: str) -> bool:

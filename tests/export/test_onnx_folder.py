@@ -244,9 +244,39 @@ def name_no_heads(path: Path) -> None:
     file.write_text(json.dumps(json.loads(file.read_text()) | {"num_attention_heads": 0}))
 
 
+def reach_by_modules(outside: Callable[[Path], str]) -> Callable[[Path], None]:
+    """All files next to the graph, and a ``modules.json`` that names a pooling outside."""
+
+    def harm(path: Path) -> None:
+        folder, beside = path.parents[1], path.parent
+        shutil.copytree(folder / "1_Pooling", folder.parent / "elsewhere")
+        for file in folder.iterdir():
+            if file != beside:
+                file.rename(beside / file.name)
+        modules = json.loads((beside / "modules.json").read_text())
+        modules[1]["path"] = outside(beside)
+        (beside / "modules.json").write_text(json.dumps(modules))
+
+    return harm
+
+
+def linked(beside: Path) -> str:
+    (beside / "link").symlink_to(beside.parents[1] / "elsewhere")
+    return "link"
+
+
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
+        (
+            reach_by_modules(lambda _: "../../elsewhere"),
+            r"onnx/modules\.json names '\.\./\.\./elsewhere', a path outside the checkpoint",
+        ),
+        (
+            reach_by_modules(lambda beside: str(beside.parents[1] / "elsewhere")),
+            r"onnx/modules\.json names '/.*elsewhere', a path outside the checkpoint",
+        ),
+        (reach_by_modules(linked), "link is a link that leads outside the folder"),
         (name_no_heads, r"config\.json names 0 attention heads for vectors of 32 dimensions"),
         (rename, r"has model_quantized\.onnx, but no model\.onnx in fp32"),
         (to_fp16, r"model\.onnx: has weights in fp16; a bundle needs the graph in fp32"),
