@@ -12,6 +12,7 @@ from training.errors import AveragingError
 from training.trainer.output import complete, write_record
 
 if TYPE_CHECKING:
+    from sentence_transformers import SentenceTransformer
     from torch import Tensor
 
 DESCRIPTION = """\
@@ -43,21 +44,17 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
         folder: the folder of the result. It must not exist.
 
     Raises:
-        AveragingError: two models differ in their parameters' names or shapes, or the folder
-            exists.
+        AveragingError: a model cannot be opened, two differ in their parameters' names or shapes,
+            or the folder exists.
         OutputError: the disk is full or not writable.
     """
     import torch
-    from sentence_transformers import SentenceTransformer
 
-    from export.checkpoint.own_code import only_own_code, save_with_code
+    from export.checkpoint.own_code import save_with_code
 
     if folder.exists():
         raise AveragingError(f"{folder} exists; take another --output or remove it")
-    first, *others = [
-        SentenceTransformer(model, device="cpu", trust_remote_code=only_own_code(model))
-        for model in models
-    ]
+    first, *others = map(_opened, models)
     parts = [model.state_dict() for model in (first, *others)]
     for name, part in zip(models[1:], parts[1:], strict=True):
         if _shapes(part) != _shapes(parts[0]):
@@ -110,6 +107,24 @@ def main(arguments: Sequence[str]) -> int:
         raise AveragingError("--shares must have a sum above 0")
     average(given.models, shares, given.output)
     return 0
+
+
+def _opened(model: str) -> SentenceTransformer:
+    from sentence_transformers import SentenceTransformer
+
+    from export.checkpoint.own_code import only_own_code
+    from export.checkpoint.requirements import first_line
+    from export.hub import absence
+
+    reason = absence(model)
+    if reason is not None:
+        raise AveragingError(f"{model}: {reason}")
+    try:
+        trusted = only_own_code(model)
+        return SentenceTransformer(model, device="cpu", trust_remote_code=trusted)
+    except (OSError, ValueError, KeyError) as error:
+        reason = first_line(error)
+        raise AveragingError(f"{model}: cannot be opened as an encoder ({reason})") from error
 
 
 def _shapes(part: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:

@@ -8,6 +8,7 @@ from sentence_transformers.util import load_dir_path, load_file_path
 from export.checkpoint.card import read_card
 from export.checkpoint.requirements import check_memory, first_line
 from export.errors import ExportError
+from export.hub import absence
 
 
 def locate(source: str, *, trusted: bool) -> tuple[str, str, str]:
@@ -21,11 +22,12 @@ def locate(source: str, *, trusted: bool) -> tuple[str, str, str]:
         What libraries open, its name without a path, and its model card.
 
     Raises:
-        ExportError: there is no such folder, it cannot be opened, or ``check_files`` refuses it.
+        ExportError: there is no such encoder, it cannot be opened, or ``check_files`` refuses it.
     """
+    reason = absence(source)
+    if reason is not None:
+        raise ExportError(f"{source}: {reason}")
     folder = Path(source).expanduser()
-    if not folder.is_dir() and (source.startswith((".", "/", "~")) or source.count("/") > 1):
-        raise ExportError(f"{source}: no such folder")
     path = str(folder) if folder.is_dir() else source
     try:
         check_files(path, trusted=trusted)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import resource
 import shutil
 import signal
@@ -88,6 +89,30 @@ def test_other_architectures_are_refused(
     assert main(["average", *given]) == 1
     assert "differ in architecture" in capsys.readouterr().err
     assert not (tmp_path / "mean").exists()
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("./absent", r"\./absent: no such folder"),
+        ("file", "file: a file; give the folder of an encoder"),
+        ("empty", r"empty: cannot be opened as an encoder \("),
+    ],
+)
+def test_a_model_that_does_not_open_is_named(
+    place: str,
+    reason: str,
+    tiny_model: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("file").write_text("")
+    Path("empty").mkdir()
+    assert main(["average", str(tiny_model), place, "--output", "mean"]) == 1
+    assert re.search(f"docsplit-train: {reason}", capsys.readouterr().err)
+    assert not Path("mean").exists()
 
 
 def test_a_full_disk_leaves_no_half_of_an_encoder(

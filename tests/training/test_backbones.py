@@ -225,11 +225,23 @@ def test_a_model_with_narrow_token_vectors_predicts_no_words(
     assert TrainingRun(settings).run().finished
 
 
+def test_a_teacher_that_does_not_open_is_named(make_settings: MakeSettings, tmp_path: Path) -> None:
+    settings = make_settings(objective={"teacher": str(tmp_path / "absent")})
+    start = open_start(settings.backbone)
+    with pytest.raises(SettingsError, match=r"objective.teacher '.*absent': no such folder"):
+        open_teachers(settings, start, torch.device("cpu"))
+
+
 def test_unusable_start_weights_are_named(
     tmp_path: Path, tokenizer: PreTrainedTokenizerFast
 ) -> None:
-    with pytest.raises(SettingsError, match=r"backbone.path '.*absent'"):
+    with pytest.raises(SettingsError, match=r"backbone.path '.*absent': no such folder"):
         open_start(BackboneSettings(path=str(tmp_path / "absent")))
+    bundle = tmp_path / "bundle"
+    bundle.mkdir()
+    (bundle / "bundle.json").write_text("{}")
+    with pytest.raises(SettingsError, match=r"backbone.path '.*bundle': a bundle; give the"):
+        open_start(BackboneSettings(path=str(bundle)))
     path = save(tmp_path / "model", "roberta", tokenizer)
     with pytest.raises(SettingsError, match="300 is more than the 129 positions"):
         open_start(BackboneSettings(path=path, max_tokens=300))

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
+from export.hub import absence
 from training.backbones.extend import extend
 from training.backbones.static import StaticBackbone
 from training.errors import SettingsError
@@ -84,8 +85,12 @@ class Start:
     head_weights: dict[str, Tensor]
 
 
-def open_start(settings: BackboneSettings) -> Start:
+def open_start(settings: BackboneSettings, named: str = "backbone.path") -> Start:
     """Open start weights.
+
+    Args:
+        settings: their place, and how the training uses them.
+        named: the setting with their place, for messages.
 
     Raises:
         SettingsError: the path holds no model or no fast tokenizer, the model has fewer positions
@@ -95,6 +100,10 @@ def open_start(settings: BackboneSettings) -> Start:
         "revision": settings.revision,
         "trust_remote_code": settings.trust_remote_code,
     }
+    named = f"{named} {settings.path!r}"
+    reason = absence(settings.path)
+    if reason is not None:
+        raise SettingsError(f"{named}: {reason}")
     try:
         config = AutoConfig.from_pretrained(settings.path, **options)
         _override_dropout(config, settings)
@@ -102,9 +111,9 @@ def open_start(settings: BackboneSettings) -> Start:
         tokenizer = AutoTokenizer.from_pretrained(settings.path, **options)
     except (OSError, ValueError) as error:
         reason = str(error).strip().splitlines()[0]
-        raise SettingsError(f"backbone.path {settings.path!r}: {reason}") from error
+        raise SettingsError(f"{named}: {reason}") from error
     if not tokenizer.is_fast:
-        raise SettingsError(f"backbone.path {settings.path!r}: no fast tokenizer (tokenizer.json)")
+        raise SettingsError(f"{named}: no fast tokenizer (tokenizer.json)")
     if settings.extend_to:
         backbone = extend(backbone, settings.extend_to, settings.attention_window)
         tokenizer.model_max_length = settings.extend_to

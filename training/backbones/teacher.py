@@ -63,7 +63,7 @@ def _open(path: str, settings: Settings, start: Start, device: torch.device) -> 
             "pooling": "auto",
         }
     )
-    opened = open_start(asked)
+    opened = open_start(asked, "objective.teacher")
     teacher = Teacher(
         opened.encoder.requires_grad_(False).eval().to(device),
         _ids(named, start.tokenizer, opened.tokenizer, device),

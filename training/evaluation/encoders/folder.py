@@ -11,6 +11,7 @@ import numpy.typing as npt
 import torch
 
 from export.checkpoint.own_code import only_own_code
+from export.hub import absence
 from training.data.specials import whole_text_tokenizer
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Reading, Vectors
@@ -51,6 +52,9 @@ class FolderEncoder:
         # registers the long backbone, whose checkpoints then open without code from their folder
         import training.backbones.extend  # noqa: F401
 
+        reason = absence(path)
+        if reason is not None:
+            raise SettingsError(f"{path!r}: {reason}")
         try:
             trusted = trust_remote_code or only_own_code(path)
             self._model = SentenceTransformer(path, trust_remote_code=trusted)
