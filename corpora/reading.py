@@ -33,7 +33,7 @@ def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
     stated = False
     for _, row in rows(path, [fields.text, fields.label], ["split"]):
         text, label = row[fields.text], row[fields.label]
-        if not _holds_words(text) or label in (None, ""):
+        if not _holds_words(text) or _is_empty(label):
             left_out += 1
             continue
         stated = stated or bool(row.get("split"))
@@ -78,10 +78,10 @@ def read_examples(path: Path, fields: Fields) -> tuple[list[str], list[Any]]:
     labels: list[Any] = []
     for where, row in rows(path, [fields.text, fields.label], []):
         text, label = row[fields.text], row[fields.label]
-        if not isinstance(text, str) or not text.strip() or label in (None, ""):
+        if not isinstance(text, str) or not text.strip() or _is_empty(label):
             raise DataError(f"{where}: a row needs its {fields.text} and its {fields.label}")
         if isinstance(label, list):
-            if None in label or "" in label:
+            if any(map(_is_empty, label)):
                 raise DataError(f"{where}: a label in the list of {fields.label} is empty")
             label = [str(one) for one in label]
         else:
@@ -233,6 +233,11 @@ def _id(row: Row, where: str, fields: Fields) -> str:
 def _holds_words(text: object) -> bool:
     """Whether a cell is text with a letter or digit."""
     return isinstance(text, str) and _WORD.search(text) is not None
+
+
+def _is_empty(label: object) -> bool:
+    """Whether a cell holds no label. Libraries write NaN for a missing one."""
+    return label in (None, "") or (isinstance(label, float) and math.isnan(label))
 
 
 def _drawn(count: int, limit: int | None) -> Sequence[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 from corpora.catalogue import discover
 from corpora.errors import DataError
 from corpora.fields import Fields
-from corpora.reading import read_examples
+from corpora.reading import read_examples, read_labelled
 from corpora.sets import Documents, Judged, Labelled, Linked
 from tests.training.evaluation.conftest import TOPICS, write_rows
 
@@ -234,7 +235,12 @@ def test_examples_of_several_labels(tmp_path: Path) -> None:
     assert read_examples(tmp_path / "a.jsonl", Fields()) == (["2001-01-01"], ["1"])
     write_rows(tmp_path / "b.jsonl", [{"text": "One.", "label": [1, 2]}])
     assert read_examples(tmp_path / "b.jsonl", Fields()) == (["One."], [["1", "2"]])
-    further: list[tuple[object, str]] = [(["a", None], "is empty"), ("a", "one label and others")]
+    further: list[tuple[object, str]] = [
+        (["a", None], "is empty"),
+        (["a", math.nan], "is empty"),
+        (math.nan, "a row needs its text and its label"),
+        ("a", "one label and others"),
+    ]
     for label, message in further:
         rows: list[dict[str, object]] = [
             {"text": "One.", "label": ["a"]},
@@ -243,6 +249,16 @@ def test_examples_of_several_labels(tmp_path: Path) -> None:
         write_rows(tmp_path / "c.jsonl", rows)
         with pytest.raises(DataError, match=message):
             read_examples(tmp_path / "c.jsonl", Fields())
+
+
+def test_a_label_that_is_not_a_number_is_missing(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    labels = [1.0, 0.0, math.nan, 1.0, math.nan, 0.0]
+    parts = ["train", "train", "train", "test", "test", "test"]
+    texts = [f"Text {number}." for number in range(6)]
+    pq.write_table(pa.table({"text": texts, "label": labels, "split": parts}), path)
+    found = read_labelled(path, "a", Fields())
+    assert (found.classes, found.left_out) == (["0.0", "1.0"], 2)
 
 
 def test_links_must_be_among_the_documents(tmp_path: Path) -> None:
