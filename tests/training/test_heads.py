@@ -134,6 +134,17 @@ def test_unusable_labels_are_refused(
     assert (bundle / "bundle.json").read_bytes() == before
 
 
+@pytest.mark.parametrize("kind", ["head", "citation"])
+def test_a_name_that_no_head_can_have_is_refused_before_the_work(
+    kind: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    data = ["--data" if kind == "head" else "--documents", "absent.csv"]
+    with pytest.raises(SystemExit) as ended:
+        main([kind, *data, "--bundle", "absent", "--name", "My topics"])
+    assert ended.value.code == 2
+    assert "--name: 'My topics' is no name of a head; give up to 63" in capsys.readouterr().err
+
+
 def test_a_folder_without_a_bundle_is_named(
     labels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

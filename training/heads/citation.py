@@ -15,7 +15,7 @@ from corpora.reading import links_among
 from export.heads import add_head
 from heads.citation import Inputs, learn
 from training.errors import HeadError
-from training.heads.embedding import add_flags, embed
+from training.heads.embedding import add_flags, embed, head_name
 from training.heads.searches import searches
 
 
@@ -40,7 +40,7 @@ def main(arguments: Sequence[str]) -> int:
         help="a logistic regression on features of each pair, or a network on both vectors",
     )
     parser.add_argument("--bundle", type=Path, required=True, help="folder of the bundle to change")
-    parser.add_argument("--name", default="citation", help="default: citation")
+    parser.add_argument("--name", type=head_name, default="citation", help="default: citation")
     add_flags(parser)
     given = parser.parse_args(arguments)
     held, links = _read(given.documents, given.links, Fields.given(given))

@@ -17,7 +17,7 @@ from heads import bounds, examples
 from heads.examples import Examples
 from heads.learn import learn
 from training.errors import HeadError
-from training.heads.embedding import add_flags, embed
+from training.heads.embedding import add_flags, embed, head_name
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -30,7 +30,9 @@ def main(arguments: Sequence[str]) -> int:
     )
     parser.add_argument("--data", type=Path, required=True, help=f"{', '.join(TABLES)} file")
     parser.add_argument("--bundle", type=Path, required=True, help="folder of the bundle to change")
-    parser.add_argument("--name", required=True, help="lower-case letters, digits, - and _")
+    parser.add_argument(
+        "--name", type=head_name, required=True, help="lower-case letters, digits, - and _"
+    )
     add_field_flags(parser, "text", "label")
     add_flags(parser)
     given = parser.parse_args(arguments)
