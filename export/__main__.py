@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -193,6 +194,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--keep-float",
+        type=_pattern,
         metavar="REGEX",
         help="operators that int8 leaves in floating point, matched from the start of their names, "
         "e.g. '.*layer.0/output/dense/MatMul'; improves parity, costs size and speed",
@@ -239,6 +241,16 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--force", action="store_true", help="replace an existing bundle at DEST")
     add_options(parser)
     return parser
+
+
+def _pattern(text: str) -> str:
+    try:
+        re.compile(text)
+    except re.error as error:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a valid regular expression ({error})"
+        ) from None
+    return text
 
 
 def _paragraphs(text: str) -> int:

@@ -41,6 +41,13 @@ def test_help_is_quick_and_complete() -> None:
         assert said in run.stdout
 
 
+def test_a_wrong_pattern_is_refused_before_the_work(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(["absent", "bundle", "--keep-float", "("])
+    assert ended.value.code == 2
+    assert "--keep-float: '(' is not a valid regular expression" in capsys.readouterr().err
+
+
 def test_a_bundle_from_the_command_line(
     shallow_folder: Path,
     text_file: Path,
