@@ -4,7 +4,7 @@ import argparse
 import difflib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, NoReturn, get_args
 
 import yaml
 from pydantic import BaseModel, ValidationError
@@ -42,6 +42,18 @@ run.png shows the course of the run. docs/reference/training.md explains objecti
 """
 
 
+class _Parser(argparse.ArgumentParser):
+    """Names a wrong flag without the usage, which lists some eighty settings before the reason."""
+
+    def error(self, message: str) -> NoReturn:
+        """End with the message and the setting that was perhaps meant."""
+        flags = [f"--{name}" for name in setting_names()]
+        wrong = [part.partition("=")[0] for part in message.split() if part.startswith("--")]
+        close = [found for flag in wrong for found in difflib.get_close_matches(flag, flags, n=1)]
+        hint = f"did you mean {' and '.join(close)}?" if close else "--help lists all settings"
+        self.exit(2, f"{self.prog}: {message}; {hint}\n")
+
+
 def parse(arguments: Sequence[str]) -> Settings:
     """Read the settings of a run from its command line.
 
@@ -55,6 +67,8 @@ def parse(arguments: Sequence[str]) -> Settings:
     file = _read(known.config) if known.config else {}
     # Pydantic would report an absent section as one error, not one error for each setting.
     empty: dict[str, Any] = {name: {} for name, _ in _sections()}
+    # YAML reads a section whose settings are all comments as null
+    file = {name: section for name, section in file.items() if section is not None}
     try:
         return Settings.model_validate(_with_none(_merge(_merge(empty, file), _flags(rest))))
     except ValidationError as error:
@@ -76,7 +90,7 @@ def _flags(arguments: Sequence[str]) -> dict[str, Any]:
         ) -> tuple[PydanticBaseSettingsSource, ...]:
             return ()
 
-    parser = argparse.ArgumentParser(
+    parser = _Parser(
         prog="docsplit-train",
         description=DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
@@ -150,6 +164,8 @@ def _reasons(error: ValidationError) -> Iterator[str]:
             close = difflib.get_close_matches(name, setting_names(), n=1)
             hint = f"; did you mean {close[0]}?" if close else ""
             yield f"{name}: no such setting{hint}"
+        elif problem["type"] == "model_type":
+            yield f"{name}: expected its settings, as in {name}: {{SETTING: VALUE}}"
         elif problem["type"] == "missing":
             yield f"{name}: missing; set it in the file or with --{name}"
         else:

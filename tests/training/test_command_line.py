@@ -92,10 +92,24 @@ def test_missing_settings_are_all_named(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    with pytest.raises(SystemExit) as ended:
-        parse([*NEEDED, "--run.sed", "1"])
-    assert ended.value.code == 2
-    assert "--run.sed" in capsys.readouterr().err
+    for given, said in (
+        (["--run.sed", "1"], "unrecognized arguments: --run.sed 1; did you mean --run.seed?"),
+        (["run.yaml"], "unrecognized arguments: run.yaml; --help lists all settings"),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            parse([*NEEDED, *given])
+        assert ended.value.code == 2
+        assert capsys.readouterr().err == f"docsplit-train: {said}\n"
+
+
+def test_a_section_of_comments_is_empty(tmp_path: Path) -> None:
+    config = tmp_path / "run.yaml"
+    config.write_text("optimisation:\n  # max_steps: 4\n", encoding="utf-8")
+    assert parse(["--config", str(config), *NEEDED]) == parse(NEEDED)
+    config.write_text("data: docs.jsonl\n", encoding="utf-8")
+    reason = r"^data: expected its settings, as in data: \{SETTING: VALUE\}$"
+    with pytest.raises(SettingsError, match=reason):
+        parse(["--config", str(config), *NEEDED[2:]])
 
 
 def test_a_file_of_settings_is_utf_8(tmp_path: Path) -> None:
