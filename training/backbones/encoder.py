@@ -141,20 +141,26 @@ def _override_dropout(config: Any, settings: BackboneSettings) -> None:
             setattr(config, name, value)
 
 
-def _check_length(backbone: Any, settings: BackboneSettings) -> None:
+def positions(backbone: Any) -> int | None:
+    """Tokens that a transformer has positions for; None if it has no limit."""
     config = backbone.config
-    positions = getattr(config, "max_position_embeddings", None)
-    if positions is None:
-        return
+    found: int | None = getattr(config, "max_position_embeddings", None)
+    if found is None:
+        return None
     table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
     # RoBERTa, MPNet and similar models count positions from padding_idx + 1
     if isinstance(table, nn.Embedding) and table.padding_idx is not None:
-        positions = table.num_embeddings - table.padding_idx - 1
-    elif config.model_type == "docsplit_long_bert":
-        positions -= config.position_offset
-    if settings.max_tokens > positions:
+        return table.num_embeddings - table.padding_idx - 1
+    if config.model_type == "docsplit_long_bert":
+        return found - int(config.position_offset)
+    return found
+
+
+def _check_length(backbone: Any, settings: BackboneSettings) -> None:
+    limit = positions(backbone)
+    if limit is not None and settings.max_tokens > limit:
         raise SettingsError(
-            f"backbone.max_tokens: {settings.max_tokens} is more than the {positions} positions of "
+            f"backbone.max_tokens: {settings.max_tokens} is more than the {limit} positions of "
             "the model (lower it, or set backbone.extend_to)"
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -83,6 +84,18 @@ class TestFolder:
     def test_a_window_too_short_is_refused(self, tiny_model: Path) -> None:
         with pytest.raises(SettingsError, match="leave no room in 2 tokens"):
             FolderEncoder(str(tiny_model), "tiny", 2)
+
+    def test_a_window_beyond_the_models_positions_is_refused(
+        self, tiny_model: Path, tmp_path: Path
+    ) -> None:
+        with pytest.raises(SettingsError, match="--max-tokens 65 is more than the 64 positions"):
+            FolderEncoder(str(tiny_model), "tiny", 65)
+        folder = shutil.copytree(tiny_model, tmp_path / "beyond")
+        (folder / "sentence_bert_config.json").write_text('{"max_seq_length": 90}')
+        long = ["bal dem kir kol dus " * 20]
+        beyond, within = FolderEncoder(str(folder), "beyond"), FolderEncoder(str(folder), "in", 64)
+        assert beyond.revision == within.revision
+        assert np.isfinite(beyond.encode(long, "whole")).all()
 
 
 def test_half_a_surrogate_pair_reads_as_the_replacement_character(

@@ -12,6 +12,7 @@ import torch
 
 from export.checkpoint.own_code import only_own_code
 from export.hub import absence
+from training.backbones.encoder import positions
 from training.data.specials import whole_text_tokenizer
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Reading, Vectors
@@ -68,13 +69,10 @@ class FolderEncoder:
         tokenizer = self._model.tokenizer
         if not getattr(tokenizer, "is_fast", False):
             raise SettingsError(f"{path!r}: no fast tokenizer (tokenizer.json)")
-        window = max_tokens or self._model.max_seq_length
-        if window is None or window > 1_000_000:
-            raise SettingsError(f"{path!r}: sets no window length; give one with --max-tokens")
         self.name, self.kind = name, _kind(path)
         default = self._model.default_prompt_name
         self._prompt: str = self._model.prompts.get(default or "") or ""
-        self._window = int(window)
+        self._window = _window(self._model, max_tokens, path)
         self._backend = whole_text_tokenizer(tokenizer)
         try:
             self._tokenizer = DocumentTokenizer(self._backend, self._window)
@@ -147,3 +145,22 @@ class FolderEncoder:
 
 def _kind(path: str) -> str:
     return "checkpoint" if Path(path, "training.json").is_file() else "sentence-transformers"
+
+
+def _window(model: Any, wanted: int | None, path: str) -> int:
+    """The window that the user wants, by default the model's own.
+
+    Raises:
+        SettingsError: the model has no positions for ``wanted``, or names no window.
+    """
+    transformer = getattr(model[0], "auto_model", None)
+    limit = None if transformer is None else positions(transformer)
+    if wanted is not None and limit is not None and wanted > limit:
+        raise SettingsError(
+            f"{path!r}: --max-tokens {wanted} is more than the {limit} positions of the model"
+        )
+    window = wanted or model.max_seq_length
+    if window is None or window > 1_000_000:
+        raise SettingsError(f"{path!r}: sets no window length; give one with --max-tokens")
+    # some checkpoints name a longer window than their model can read
+    return int(window) if limit is None else min(int(window), limit)
