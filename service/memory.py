@@ -9,6 +9,9 @@ figures with the memory that the process takes.
 FACTOR = 10
 # Bytes of memory for each value: the parsed object, its place in a list, its validated copy.
 VALUE_BYTES = 200
+# Bytes of memory for each character of stored titles and metadata in an answer: read, as a string,
+# and in the JSON. Metadata is ASCII.
+STORED_FACTOR = 3
 
 
 def needed(body_bytes: int, values: int = 0) -> int:

@@ -76,7 +76,7 @@ async def citation(
         )
         for hit, one, two in zip(hits, cites, cited, strict=True)
     ]
-    return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit, query.offset)
+    return await first(index, iter(sorted(ranked, key=lambda hit: -hit.score)), limit, query)
 
 
 async def _vectors(

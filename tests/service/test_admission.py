@@ -104,6 +104,36 @@ def test_a_body_of_unknown_length_is_refused_once_the_room_is_full(narrow: Serve
     wait_until(lambda: inflight(narrow) == 0, 30)
 
 
+def test_titles_and_metadata_of_hits_are_read_only_if_there_is_room(narrow: Server) -> None:
+    with httpx.Client(
+        base_url=narrow.url, headers={"authorization": f"Bearer {MINE}"}, timeout=60
+    ) as client:
+        client.put("/indexes/wide", json={}).raise_for_status()
+        # 5 MB in all: there is room for the answer, but not for making it
+        metadata = {str(key): "a" * 10_000 for key in range(6)}
+        for start in range(0, 75, 15):
+            documents = [
+                {"id": str(number), "text": "sheep", "metadata": metadata}
+                for number in range(start, start + 15)
+            ]
+            client.post("/indexes/wide/documents", json={"documents": documents}).raise_for_status()
+
+        def statuses(top_k: int) -> set[int]:
+            body = {"index": "wide", "text": "sheep", "top_k": top_k}
+            paths = [("/similar", mode) for mode in ("cosine", "words", "hybrid")]
+            paths += [("/passages", mode) for mode in ("cosine", "hybrid")]
+            return {client.post(path, json={**body, "mode": m}).status_code for path, m in paths}
+
+        assert statuses(75) == {200}
+        size = MIB - 1000
+        with closing(connect(narrow)) as opened:
+            opened.sendall(head(MINE, f"Content-Length: {size}") + b'{"inputs": "a')
+            wait_until(lambda: inflight(narrow) == needed(size), 30)
+            assert statuses(5) == {200}
+            assert statuses(75) == {429}
+        wait_until(lambda: inflight(narrow) == 0, 30)
+
+
 def test_a_flood_with_one_key_is_refused_and_another_key_is_served(
     narrow: Server, peps: dict[str, str]
 ) -> None:

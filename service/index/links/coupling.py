@@ -90,7 +90,7 @@ async def coupled(
     found = await read(index, query, search)
     hits = (found.hit(place, score) for place, score in enumerate(found.ranks(0).tolist()))
     known = (replace(hit, shared=shared[hit.id]) for hit in hits if hit.id in shared)
-    return await first(index, known, limit, query.offset)
+    return await first(index, known, limit, query)
 
 
 async def _connected(graph: Graph, name: str) -> _Query:

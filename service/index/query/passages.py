@@ -218,12 +218,17 @@ async def _answer(
         known = [one for one in part if one.id in kept]
         parts = _REST if asked.mode != "cosine" else (*_REST, Part.TEXT)
         async for rows in _rows(index, known, parts, further):
-            found += await executors.WORDS.run(_found, rows, kept, asked, form)
+            found += _reserved(await executors.WORDS.run(_found, rows, kept, asked, form), asked)
         unknown = [one for one in part if one.id not in kept]
         async for rows in _rows(index, unknown, (*_REST, Part.TEXT, Part.WINDOWS), further):
             made = await executors.WORDS.run(scored, rows, asked)
-            found += await executors.WORDS.run(_found, rows, made, asked, form)
+            found += _reserved(await executors.WORDS.run(_found, rows, made, asked, form), asked)
     return sorted(found, key=lambda one: (-one.passages[0].score, one.id))
+
+
+def _reserved(found: list[Found], asked: Asked) -> list[Found]:
+    asked.query.reserve(sum(len(one.title or "") + len(one.metadata) for one in found))
+    return found
 
 
 async def _rows(

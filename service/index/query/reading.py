@@ -51,6 +51,8 @@ class Query:
         exclude: ids of other documents that the answer leaves out.
         offset: number of first hits that the answer leaves out; ``limit`` of a search counts them.
         profile: ranks by the cosine of adapted vectors; without one, by the cosine.
+        reserve: called with the number of characters of titles and metadata that were read for the
+            answer, before more are read; raises if there is no memory for them.
     """
 
     vector: Vectors
@@ -59,6 +61,7 @@ class Query:
     exclude: frozenset[str] = frozenset()
     offset: int = 0
     profile: Profile | None = None
+    reserve: Callable[[int], None] = lambda _: None
 
     def leaves_out(self, name: str) -> bool:
         """Whether the answer must not contain a document."""

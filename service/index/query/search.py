@@ -65,13 +65,15 @@ async def cosine(index: Index, query: Query, limit: int, where: Where | None) ->
     found = await read(index, query, search, heads=True)
     order: list[int] = np.argsort(-found.dense, kind="stable").tolist()
     if Part.HEAD not in found.parts:
-        return await first(index, map(found.hit, order), limit, query.offset)
+        return await first(index, map(found.hit, order), limit, query)
     # to verify only the hits of the answer costs a fifth of verifying all candidates
     best: list[int] = []
     rest = iter(order)
     while chunk := list(islice(rest, limit - len(best))):
         best += await found.sound(index, chunk)
-    return [found.hit(place) for place in best[query.offset :]]
+    hits = [found.hit(place) for place in best[query.offset :]]
+    query.reserve(sum(len(hit.title or "") + len(hit.metadata or "") for hit in hits))
+    return hits
 
 
 async def words(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
@@ -93,14 +95,14 @@ async def words(index: Index, query: Query, limit: int, where: Where | None) -> 
         scores = await similarities(index, query.text, found.documents)
     order = np.argsort(-scores, kind="stable").tolist()
     ranked = (found.hit(place, float(scores[place])) for place in order)
-    return await first(index, ranked, limit, query.offset)
+    return await first(index, ranked, limit, query)
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
     """The candidates of both searches, by ``ranking.fusion.hybrid``."""
     brief = await executors.STORE.run(short, query.text)
     ranked = await candidates(index, query, limit, where, brief=brief)
-    return await first(index, ranked, limit, query.offset)
+    return await first(index, ranked, limit, query)
 
 
 async def candidates(
@@ -146,17 +148,23 @@ def short(text: str) -> bool:
     return len(set(islice(tokens.words(text), 4 * SHORT))) < SHORT
 
 
-async def first(index: Index, ranked: Iterator[Hit], limit: int, offset: int) -> list[Hit]:
-    """The hits from ``offset`` to ``limit`` with titles and metadata.
+async def first(index: Index, ranked: Iterator[Hit], limit: int, query: Query) -> list[Hit]:
+    """The hits from the offset to ``limit`` with titles and metadata.
 
     It skips damaged and deleted documents.
     """
     found: list[Hit] = []
     rest = (hit for hit in ranked if _sound(index, hit))
-    next(islice(rest, offset, offset), None)
-    while chunk := list(islice(rest, limit - offset - len(found))):
+    next(islice(rest, query.offset, query.offset), None)
+    most = limit - query.offset
+    largest, wanted = 1, listing.FIRST_READ
+    while chunk := list(islice(rest, min(wanted, most - len(found)))):
         rows = [hit.row for hit in chunk]
         heads = await listing.heads(index, [hit.id for hit in chunk], rows)
+        lengths = [head.size for head in heads.values()]
+        query.reserve(sum(lengths))
+        largest = max(largest, *lengths)
+        wanted = max(1, min(listing.MOST_READ, listing.PAGE_BYTES // largest))
         found += [
             replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
             for hit in chunk

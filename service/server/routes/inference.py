@@ -187,6 +187,23 @@ def reserving(request: Request) -> Callable[[int], None]:
     return reserve
 
 
+def reserving_heads(request: Request) -> Callable[[int], None]:
+    """Reserves memory for further characters of titles and metadata that the answer holds.
+
+    The call raises OverloadedError if there is none for this client now.
+    """
+    room = request.scope[ROOM]
+    held = room.bytes
+    total = 0
+
+    def reserve(characters: int) -> None:
+        nonlocal total
+        total += characters
+        room.share(held + memory.STORED_FACTOR * total)
+
+    return reserve
+
+
 async def query(request: Request, index: Index, body: QueryIn) -> tuple[Query, dict[str, str]]:
     """The query of a request, and headers of the answer.
 

@@ -73,12 +73,14 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         profile = None
         if body.adapt and body.mode in ("cosine", "hybrid"):
             profile = await service.store.profile(name, index)
+        reserve = inference.reserving_heads(request)
         answers = []
         limit = body.offset + body.top_k
         if body.diversity:
             limit = min(max(CANDIDATES, 2 * limit), MOST_HITS)
         for place in range(len(body.queries or [None])):
             query, windows = await _query(request, body, place, texts.get(place), index)
+            query = replace(query, reserve=reserve)
             graph = Graph(index, indexes.found_links, "both")
             if body.unlinked and query.id is not None:
                 cited = await graph.cites(query.id)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Request
@@ -106,6 +107,7 @@ async def find_passages(request: Request, body: PassagesRequest) -> Response:
         else:
             query, headers = await inference.query(request, index, body)
 
+        query = replace(query, reserve=inference.reserving_heads(request))
         form = Form(body.top_k, body.passages, body.snippet_characters)
         with Stage("search") as stage:
             found = await search(index, query, body.mode, form, where)
