@@ -23,6 +23,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from service.server.edge.errors import NativeError
+from service.server.edge.parser import Parser
 
 # bytes per second; a client that reads an answer more slowly counts as gone
 READ_RATE = 1024
@@ -88,7 +89,9 @@ class BoundedConnection(asyncio.Protocol):
     def __init__(self, limits: Limits, app_state: dict[str, Any], **given: Any) -> None:
         self._limits = limits
         self._http = HttpToolsProtocol(app_state={**app_state, KEY: self}, **given)
-        self._parser = httptools.HttpRequestParser(self)
+        parser = Parser(self._http, after_close=True)
+        self._http.parser = cast("httptools.HttpRequestParser", parser)
+        self._parser = Parser(self)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._request_timer: asyncio.TimerHandle | None = None
@@ -136,8 +139,6 @@ class BoundedConnection(asyncio.Protocol):
         self._moved = False
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            pass
         except httptools.HttpParserError:
             # uvicorn meets the same error, and answers
             self._is_http = False

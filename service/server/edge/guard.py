@@ -17,7 +17,6 @@ from service.errors import MediaTypeError, ServiceError, SlowBodyError, TooLarge
 from service.server.edge import deadline, structure
 from service.server.edge.errors import response, translate
 from service.server.edge.inflight import Body, Inflight, in_parts
-from service.server.edge.replay import replaying
 
 # bytes per second; a body must arrive at least this fast
 BODY_RATE = 16_384
@@ -274,6 +273,20 @@ class Guard:
             for task in (work, watch):
                 task.cancel()
             await asyncio.gather(work, watch, return_exceptions=True)
+
+
+def replaying(first: Message, receive: Receive) -> Receive:
+    """A ``receive`` that returns ``first`` once, and then the messages that follow."""
+    replayed = False
+
+    async def replay() -> Message:
+        nonlocal replayed
+        if replayed:
+            return await receive()
+        replayed = True
+        return first
+
+    return replay
 
 
 def sends_lines(scope: Scope) -> bool:

@@ -10,8 +10,7 @@ from service.embedding.cache.tenants import Tenants
 from service.embedding.charges import charged
 from service.metrics import Metrics
 from service.precedence import LARGE
-from service.server.edge.guard import sends_lines
-from service.server.edge.replay import replaying
+from service.server.edge.guard import replaying, sends_lines
 
 # Routes whose answer depends only on the body and the bundle. They mark each answer that may be
 # kept by calling ``repeatable``.
