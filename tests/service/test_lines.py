@@ -80,6 +80,8 @@ def test_lines_get_the_vectors_of_ordinary_requests(server: Server) -> None:
         ("dimensions=385", "dimensions"),
         ("encoding_format=x", "encoding"),
         ("prompt_name=x", "prom"),
+        ("windows=true", "send JSON"),
+        ("dimension=2", "did you mean dimensions?"),
     ],
 )
 def test_a_wrong_option_is_an_ordinary_error(server: Server, query: str, named: str) -> None:
@@ -102,6 +104,9 @@ def test_options_of_lines_do_not_count_for_a_json_body(server: Server) -> None:
     assert answer.status_code == 422
     said = answer.json()["error"]
     assert said == "query.dimensions: only for application/x-ndjson; put it into the body"
+    answer = httpx.post(f"{server.url}/embed?windows=true", json={"inputs": "a"})
+    assert answer.status_code == 422
+    assert answer.json()["error"] == "query.windows: put it into the body"
     # other servers ignore what they do not know
     assert httpx.post(f"{server.url}/embed?x=2", json={"inputs": "a"}).status_code == 200
 

@@ -12,6 +12,7 @@ from service.errors import InvalidError
 from service.server.bodies.encoding import EncodingFormat
 from service.server.bodies.fields import CutSide, ModelName
 from service.server.edge.guard import NDJSON
+from service.unknown import field_names, unknown_name
 
 
 class LineOptions(BaseModel):
@@ -31,9 +32,13 @@ class LineOptions(BaseModel):
 
         Raises:
             RequestValidationError: one has a wrong type or value.
-            InvalidError: one occurs twice.
+            InvalidError: one occurs twice, or is not known.
         """
         given = request.query_params
+        if "windows" in given:
+            raise InvalidError("query.windows: answers by lines have none; send JSON", "windows")
+        if message := unknown_name(given, field_names(cls)):
+            raise InvalidError(f"the query parameter {message}")
         if twice := [name for name in cls.model_fields if len(given.getlist(name)) > 1]:
             raise InvalidError(f"query.{twice[0]}: give it once", twice[0])
         try:

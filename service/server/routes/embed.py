@@ -47,6 +47,8 @@ class EmbedRoute(BodyRoute):
                 return lines_of_body(request, LineOptions.of_query(request))
             for name in NAMES.intersection(request.query_params):
                 raise InvalidError(f"query.{name}: only for {NDJSON}; put it into the body", name)
+            if "windows" in request.query_params:
+                raise InvalidError("query.windows: put it into the body", "windows")
             return await handle(request)
 
         return handler
