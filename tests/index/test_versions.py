@@ -287,6 +287,26 @@ def test_conditions_that_are_refused(
     assert call(server, "GET", path(index))["documents"] == []
 
 
+def test_a_change_or_deletion_takes_no_condition_that_there_is_no_document(
+    server: Server, index: str
+) -> None:
+    call(server, "POST", path(index), {"documents": [{"id": "a", "text": "a text"}]})
+    absent = {"if-none-match": "*"}
+    said = call(server, "DELETE", path(index, "/a"), status=422, headers=absent)
+    assert "if-match" in said["error"]
+    call(server, "PATCH", path(index, "/a"), {"title": "b"}, status=422, headers=absent)
+    assert call(server, "GET", path(index, "/a"))["title"] is None
+
+
+def test_a_condition_on_a_missing_document_says_that_it_is_missing(
+    server: Server, index: str
+) -> None:
+    document = {"id": "a", "text": "a text", "if_version": "64a1f0"}
+    said = call(server, "POST", path(index), {"documents": [document]}, status=412)
+    assert "there is no document of that id" in said["error"]
+    assert said["conflicts"] == [{"position": 0, "version": None}]
+
+
 def test_conditions_are_read_without_the_import_of_lancedb() -> None:
     # on the event loop the import would delay all requests
     program = (

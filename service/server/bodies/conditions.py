@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import Header
+from fastapi import Header, Request
 from fastapi.responses import Response
 
 from service.errors import InvalidError
@@ -62,6 +62,19 @@ def header(if_match: str | None, if_none_match: str | None = None) -> Condition 
     return frozenset(accepted)
 
 
+def of_stored(request: Request, if_match: str | None) -> Condition | None:
+    """The condition of a change or a deletion, which concern a document that exists.
+
+    Raises:
+        InvalidError: a header is malformed, or requires that there is no document.
+    """
+    if "if-none-match" in request.headers:
+        raise InvalidError(
+            "if-none-match: only an upsert takes it; name the document's version in if-match"
+        )
+    return header(if_match)
+
+
 def conditions(
     documents: Sequence[DocumentIn], if_match: str | None, if_none_match: str | None
 ) -> dict[str, Condition]:
@@ -98,9 +111,15 @@ def mismatch(error: VersionError, ids: Sequence[str]) -> Response:
         ]
 
     conflicts = listed(dict(error.present))
+    reason = (
+        "there is no document of that id, but the condition names a version of it: leave the "
+        "condition out, or see whether the id is right"
+        if conflicts[0]["version"] is None
+        else "the document has another version than the condition names: read it, then write over "
+        "its present version"
+    )
     content = {
-        "error": f"documents.{conflicts[0]['position']}: the document has another version than the "
-        "condition names: read it, then write over its present version",
+        "error": f"documents.{conflicts[0]['position']}: {reason}",
         "error_type": "VersionMismatch",
         "conflicts": conflicts,
         "written": listed(dict(error.written)),

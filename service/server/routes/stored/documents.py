@@ -17,8 +17,8 @@ from service.server.bodies.conditions import (
     IfMatch,
     IfNoneMatch,
     conditions,
-    header,
     mismatch,
+    of_stored,
 )
 from service.server.bodies.document_bodies import (
     MOST_MATCHES,
@@ -221,7 +221,7 @@ async def delete_document(
 ) -> Response:
     """Delete one document; the deletion is durable when acknowledged."""
     service = inference.service_of(request)
-    condition = header(if_match)
+    condition = of_stored(request, if_match)
     async with deadline.within(request):
         indexes = await service.store.indexes()
         index = await indexes.writable(name)

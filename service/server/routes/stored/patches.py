@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field, model_validator
 from service.errors import InvalidError, VersionError
 from service.index.rows import fields, versions
 from service.server.bodies.body import Body
-from service.server.bodies.conditions import MISMATCH, IfMatch, header, mismatch
+from service.server.bodies.conditions import MISMATCH, IfMatch, mismatch, of_stored
 from service.server.bodies.document_bodies import Metadata, Title
 from service.server.bodies.encoding import json_response
 from service.server.bodies.names import DocumentId, Identifier, Name
@@ -75,7 +75,7 @@ async def patch_document(
     if_match: IfMatch = None,
 ) -> Response:
     """Change the title, metadata or links of a document. The service embeds nothing."""
-    condition = header(if_match)
+    condition = of_stored(request, if_match)
     service = inference.service_of(request)
     async with deadline.within(request):
         index = await (await service.store.indexes()).open(name)
