@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.errors import CommandError, ServiceError, disk_fault, lance_fault
-from service.index.storage import files
+from service.index.storage import bucket, files
 from service.index.store import Store
 from service.metrics import Metrics
 from service.server.bodies.names import INDEX_NAME
@@ -19,6 +19,9 @@ from service.settings import Settings
 if TYPE_CHECKING:
     from service.index.documents import Index
     from service.index.indexes import Indexes
+
+
+_EMPTY = "index_path holds no indexes"
 
 
 def index_name(given: str) -> str:
@@ -42,7 +45,7 @@ def root_of(settings: Settings) -> Path | None:
         return None
     root = Path(settings.index_path).resolve()
     if not (root / "indexes").is_dir():
-        raise CommandError("index_path holds no indexes")
+        raise CommandError(_EMPTY)
     return root
 
 
@@ -53,14 +56,13 @@ async def open_indexes(settings: Settings, held: Bundles) -> Indexes:
         ServiceError: there is no store, or its bucket cannot be read.
     """
     from service.index.indexes import Indexes, Model, connect
-    from service.index.storage.bucket import Bucket
     from service.index.storage.database import Caches
 
     root = root_of(settings)
     path = root or settings.index_path.rstrip("/")
-    if root is None:
-        # LanceDB does not say what is wrong
-        Bucket(settings.index_path, settings.bucket_timeout).look()
+    # LanceDB does not say what is wrong with a bucket
+    if root is None and not bucket.Bucket(settings.index_path, settings.bucket_timeout).look():
+        raise CommandError(_EMPTY)
     caches = Caches(settings.index_cache_bytes)
     databases = [await connect(f"{path}/{p}", caches=caches) for p in ("indexes", "leases")]
     [(name, opened)] = held.encoders.items()
@@ -130,8 +132,10 @@ def faults() -> Iterator[None]:
         # LanceDB has no type for the refusals of an object store, and panics on some damage
         if not isinstance(error, OSError | RuntimeError | ValueError) and not lance_fault(error):
             raise
-        raise disk_fault(error) or CommandError(
-            f"index_path cannot be used: {_reason(error)}"
+        raise (
+            disk_fault(error)
+            or bucket.fault(error)
+            or CommandError(f"index_path cannot be used: {_reason(error)}")
         ) from error
 
 

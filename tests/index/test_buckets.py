@@ -11,6 +11,7 @@ from typing import Literal
 import httpx
 import pytest
 
+from service.bulk.__main__ import main
 from service.errors import StoreError, VersionError
 from service.index import commits
 from service.index.commits import Upsert
@@ -135,6 +136,28 @@ def test_credentials_that_can_only_read_read(
         assert await writer.text("a") == "text"
 
     asyncio.run(scenario())
+
+
+def test_commands_say_what_is_wrong_with_a_bucket(
+    s3: S3Server,
+    proxy: FaultProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def said(uri: str, *words: str) -> str:
+        assert main([*words, "--index-path", uri, "--log-level", "error"]) == 2
+        return capsys.readouterr().err.splitlines()[-1]
+
+    assert "does not exist" in said("s3://absent/store", "check")
+    assert "holds no indexes" in said(f"s3://{BUCKET}/misspelt", "check")
+    uri = f"s3://{BUCKET}/commands"
+    source = tmp_path / "documents.jsonl"
+    source.write_text('{"id": "a", "text": "a text"}\n')
+    assert main([str(source), "--index", "x", "--index-path", uri, "--calibrate", "0"]) == 0
+    assert main(["check", "x", "--index-path", uri]) == 0
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", READER)
+    assert "refuses the credentials, or they lack a right" in said(uri, "optimize", "x")
 
 
 def test_a_commit_whose_answer_is_lost_counts_once(s3: S3Server, proxy: FaultProxy) -> None:

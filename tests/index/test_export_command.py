@@ -109,9 +109,7 @@ def test_refusals_say_what_to_do(
     assert not Path(new).exists()
     assert command(tmp_path, index, new) == 2
     # a bucket has no folder of indexes that could be missing
-    bucket = "://" in placed(tmp_path)
-    hint = "no index of that name" if bucket else "index_path holds no indexes"
-    assert hint in capsys.readouterr().err
+    assert "index_path holds no indexes" in capsys.readouterr().err
     with Destination(other).locked():
         assert command(root, index, str(other)) == 2
     assert "another export writes to it" in capsys.readouterr().err

@@ -105,14 +105,19 @@ class Bucket:
         if created > 1:
             raise _fault("unsafe")
 
-    def look(self) -> None:
-        """Raise StoreError if the bucket cannot be read."""
+    def look(self) -> bool:
+        """Whether there is anything below the prefix.
+
+        Raises:
+            StoreError: the bucket cannot be read.
+        """
         import obstore
 
         try:
-            obstore.list_with_delimiter(self._own())
+            found = obstore.list_with_delimiter(self._own())
         except Exception as error:
             raise _fault(reason_of(error) or "unusable") from error
+        return bool(found["objects"] or found["common_prefixes"])
 
     def _created(self, key: str) -> int:
         """How many of two writers created an object at the same time."""

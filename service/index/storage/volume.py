@@ -146,7 +146,7 @@ class Volume:
                 # a deletion may have used it while the volume was full
                 await self._run(lambda: self._reserve.keep(room=BYTES))
 
-    async def _judge(self, look: Callable[[], None]) -> None:
+    async def _judge(self, look: Callable[[], object]) -> None:
         """Note whether a check finds the store."""
         try:
             await self._run(look)
