@@ -25,11 +25,28 @@ def describe(app: FastAPI) -> None:
     async def answer(_: Request) -> Response:
         nonlocal made
         if made is None:
-            made = asyncio.create_task(executors.BODIES.run(lambda: orjson.dumps(app.openapi())))
+            made = asyncio.create_task(executors.BODIES.run(lambda: orjson.dumps(document(app))))
         # a client that goes away does not end it for the others
         return Response(await asyncio.shield(made), media_type="application/json")
 
     app.add_route("/openapi.json", answer, include_in_schema=False)
+
+
+def document(app: FastAPI) -> dict[str, Any]:
+    """The OpenAPI document. It says which routes need an API key, if the service has keys."""
+    made = app.openapi()
+    made.setdefault("components", {})["securitySchemes"] = {
+        "key": {
+            "type": "http",
+            "scheme": "bearer",
+            "description": "an API key; a service without keys needs none",
+        }
+    }
+    for operations in made["paths"].values():
+        for operation in operations.values():
+            if "401" in operation["responses"]:
+                operation["security"] = [{"key": []}, {}]
+    return made
 
 
 def field_names(routes: Sequence[BaseRoute]) -> frozenset[str]:

@@ -12,6 +12,7 @@ from fastapi import FastAPI
 
 from service.server import interface
 from service.server.app import create_app
+from service.server.edge.keys import OPEN_PATHS
 from service.server.lifecycle import Service
 from service.server.opening import open_bundles
 from service.settings import Settings
@@ -64,6 +65,16 @@ def test_the_methods_of_a_path_are_those_of_all_its_routes(app: FastAPI) -> None
         assert {method.upper() for method in operations} <= {*interface.methods(app.routes, filled)}
     assert interface.methods(app.routes, "/openapi.json") == []
     assert interface.methods(app.routes, "/unknown") == []
+
+
+def test_the_document_says_which_routes_need_a_key(app: FastAPI) -> None:
+    document = interface.document(app)
+    assert document["components"]["securitySchemes"]["key"]["scheme"] == "bearer"
+    for path, operations in document["paths"].items():
+        for operation in operations.values():
+            asked = operation.get("security", [])
+            # the second one is for services without keys
+            assert asked == ([] if path in OPEN_PATHS else [{"key": []}, {}]), path
 
 
 def test_a_thread_makes_the_document_once(app: FastAPI, monkeypatch: pytest.MonkeyPatch) -> None:
