@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+import numpy as np
 import pytest
 from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
+from service.server.bodies.encoding import writing
 from service.server.edge.inflight import PART, READY, Inflight, in_parts
 
 CAPACITY = 64 * PART
@@ -139,3 +141,28 @@ def test_the_largest_answer_is_sent_to_a_client_without_other_requests() -> None
     client = asyncio.run(run())
     assert client.sent[0]["status"] == 200
     assert len(client.body) == 2 * CAPACITY
+
+
+def test_few_large_answers_are_written_at_once() -> None:
+    async def run() -> None:
+        inside = 0
+        ends = asyncio.Event()
+        large, small = np.zeros((1000, 384), np.float32), np.zeros((1, 384), np.float32)
+
+        async def write() -> None:
+            nonlocal inside
+            async with writing(large):
+                inside += 1
+                await ends.wait()
+
+        tasks = [asyncio.create_task(write()) for _ in range(10)]
+        await asyncio.sleep(0)
+        assert inside == 4
+        # six forms of few vectors wait for nobody
+        async with writing(small, 6):
+            assert inside == 4
+        ends.set()
+        await asyncio.gather(*tasks)
+        assert inside == 10
+
+    asyncio.run(run())

@@ -6,7 +6,8 @@ import asyncio
 import base64
 import json
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from itertools import islice
 from typing import Any, Literal
 
@@ -15,10 +16,18 @@ import orjson
 from fastapi.responses import Response
 from numpy.typing import NDArray
 
+from service import precedence
+from service.embedding.fair_semaphore import FairSemaphore
+
 EncodingFormat = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 
 # vectors that become JSON in one call, which lets nothing else run
 _STEP = 64
+
+# bytes of a component as JSON, about
+_COMPONENT_BYTES = 12
+# answers of more than ``precedence.LARGE`` that all requests of a process write at once
+_large = FairSemaphore(4)
 
 # the range of int8 in standard deviations of a component of a random unit vector
 _RANGE = 6.0
@@ -49,6 +58,21 @@ def encode_each(vectors: NDArray[np.float32], form: EncodingFormat) -> Iterator[
     """The entries of ``encode``, made when they are needed."""
     for at in range(0, len(vectors), _STEP):
         yield from encode(vectors[at : at + _STEP], form)
+
+
+@asynccontextmanager
+async def writing(vectors: NDArray[np.float32], forms: int = 1) -> AsyncIterator[None]:
+    """Wait until few other requests write large answers: their memory is not reserved yet.
+
+    Args:
+        vectors: of the answer.
+        forms: in which it has them.
+    """
+    if vectors.size * forms * _COMPONENT_BYTES <= precedence.LARGE:
+        yield
+    else:
+        async with _large.turn():
+            yield
 
 
 async def json_list(entries: Iterable[Any]) -> orjson.Fragment:

@@ -10,7 +10,13 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from service.embedding.prompts import for_purpose
-from service.server.bodies.encoding import EncodingFormat, encode_each, json_list, json_response
+from service.server.bodies.encoding import (
+    EncodingFormat,
+    encode_each,
+    json_list,
+    json_response,
+    writing,
+)
 from service.server.bodies.fields import TEXT, valid_text, valid_texts
 from service.server.edge.errors import CohereError, documented
 from service.server.edge.large_bodies import BodyRoute
@@ -123,12 +129,14 @@ async def embed_by_type(request: Request, body: CohereEmbedRequest) -> Response:
     vectors = inference.vectors(result, dimensions=body.output_dimension)
     tokens = sum(document.computed for document in result.documents)
     forms: list[EncodingFormat] = body.embedding_types or ["float"]
+    async with writing(vectors, len(forms)):
+        embeddings = {
+            form: await json_list(encode_each(vectors, form)) for form in dict.fromkeys(forms)
+        }
     content = {
         "id": str(uuid.uuid4()),
         "response_type": "embeddings_by_type",
-        "embeddings": {
-            form: await json_list(encode_each(vectors, form)) for form in dict.fromkeys(forms)
-        },
+        "embeddings": embeddings,
         "meta": {"api_version": {"version": "2"}, "tokens": {"input_tokens": tokens}},
     }
     return json_response(content, inference.headers(request, result))

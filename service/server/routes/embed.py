@@ -22,6 +22,7 @@ from service.server.bodies.encoding import (
     encode_each,
     json_list,
     json_response,
+    writing,
 )
 from service.server.bodies.fields import CutSide, Flag, Inputs, ModelName
 from service.server.edge.errors import documented
@@ -183,7 +184,9 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
         rows = encode(vectors, body.encoding_format)
         table = await executors.BODIES.run(arrow.stream, rows)
         return Response(table, headers=headers, media_type=arrow.MEDIA_TYPE)
-    return json_response(await json_list(encode_each(vectors, body.encoding_format)), headers)
+    async with writing(vectors):
+        answer = await json_list(encode_each(vectors, body.encoding_format))
+    return json_response(answer, headers)
 
 
 def _by_lines(request: Request, body: EmbedRequest, texts: Sequence[str]) -> Response:

@@ -17,7 +17,13 @@ from pydantic import (
 
 from service.embedding.prompts import for_purpose
 from service.errors import NotFoundError
-from service.server.bodies.encoding import EncodingFormat, encode_each, json_list, json_response
+from service.server.bodies.encoding import (
+    EncodingFormat,
+    encode_each,
+    json_list,
+    json_response,
+    writing,
+)
 from service.server.bodies.fields import Inputs
 from service.server.edge.errors import OpenAIError, documented
 from service.server.edge.large_bodies import BodyRoute
@@ -150,9 +156,11 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
         {"object": "embedding", "index": index, "embedding": vector}
         for index, vector in enumerate(encode_each(vectors, body.form))
     )
+    async with writing(vectors):
+        data = await json_list(entries)
     content = {
         "object": "list",
-        "data": await json_list(entries),
+        "data": data,
         "model": encoder.name,
         "usage": {"prompt_tokens": tokens, "total_tokens": tokens},
     }
