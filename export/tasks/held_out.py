@@ -56,6 +56,8 @@ def read_tasks(held_out: HeldOut, calibration: Path, passages: Sequence[str]) ->
         name = folder.resolve().name
         tasks.append(Retrieval(read_judged(*files, name, held_out.fields)))
     for path in held_out.probe:
+        if not path.exists():
+            raise DataError(f"--probe {path}: no such file")
         if not is_table(path):
             raise DataError(f"--probe {path}: not a {', '.join(TABLES)} file")
         _check_file([path], calibration)

@@ -126,6 +126,8 @@ def test_unusable_data_is_named(tmp_path: Path, pep_texts: list[str]) -> None:
     table = write_labelled(tmp_path / "topics.jsonl", pep_texts)
     with pytest.raises(DataError, match=r"--retrieval .*absent: not a folder with corpus"):
         read(HeldOut([tmp_path / "absent"]))
+    with pytest.raises(DataError, match=r"--probe .*absent\.csv: no such file"):
+        read(HeldOut(probe=[tmp_path / "absent.csv"]))
     with pytest.raises(DataError, match=r"--probe .*claims: not a \.parquet"):
         read(HeldOut(probe=[folder]))
     with pytest.raises(DataError, match=r"corpus\.jsonl:1: no column label"):

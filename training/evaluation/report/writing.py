@@ -45,7 +45,9 @@ def write_report(out: Path, baseline: str | None = None) -> Report:
     """
     results = sorted(every(out), key=_place)
     if not results:
-        raise DataError(f"{out}: no results to report; name an encoder and --data")
+        raise DataError(
+            f"{out}: no results to report; name an encoder, --data, and --tasks that suit both"
+        )
     names = list(dict.fromkeys(result.encoder for result in results))
     if baseline is None:
         last = _last_baseline(out)
