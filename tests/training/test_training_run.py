@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, get_args
 
 import numpy as np
@@ -332,9 +334,16 @@ def test_full_disk_keeps_earlier_checkpoints(
         stream.write(b"half")
         raise OSError(28, "No space left on device")
 
+    def usage(folder: Path) -> Any:
+        return SimpleNamespace(free=0 if any(folder.glob("*.partial")) else 5e6)
+
+    reason = (
+        r"No space left.*; 0 MB free\); step 30 is the newest complete one; free space or correct"
+    )
     with monkeypatch.context() as patch:
         patch.setattr(torch, "save", full)
-        with pytest.raises(CheckpointError, match=r"No space left.*step 30 is the newest complete"):
+        patch.setattr(shutil, "disk_usage", usage)
+        with pytest.raises(CheckpointError, match=reason):
             checkpoints.save(40, {"step": 40})
     assert sorted(p.name for p in tmp_path.iterdir()) == ["step-00000020.pt", "step-00000030.pt"]
     assert checkpoints.load(30) == {"step": 30}

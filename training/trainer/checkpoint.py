@@ -29,9 +29,10 @@ def write(path: Path, state: dict[str, Any]) -> None:
             os.fsync(stream.fileno())
         os.replace(draft, path)
     except (OSError, RuntimeError) as error:
+        # before the draft goes, which filled the disk
+        free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else 0
         with contextlib.suppress(OSError):
             draft.unlink(missing_ok=True)
-        free = shutil.disk_usage(path.parent).free if path.parent.is_dir() else 0
         raise CheckpointError(
             f"{path}: could not be written ({error}; {free / 1e6:.0f} MB free)"
         ) from error
@@ -68,8 +69,9 @@ class Checkpoints:
             write(path, state)
         except CheckpointError as error:
             past = self.steps()
-            held = f"step {past[-1]} is the newest complete one" if past else "there is none"
-            raise CheckpointError(f"{error}; {held}") from error
+            held = f"step {past[-1]} is the newest complete one" if past else "no other is there"
+            remedy = "free space or correct the path, then repeat the command"
+            raise CheckpointError(f"{error}; {held}; {remedy}") from error
         for old in self.steps()[: -self._keep]:
             self._path(old).unlink(missing_ok=True)
         return path
