@@ -53,13 +53,23 @@ def main(arguments: Sequence[str]) -> int:
     if given.paragraphs < 200:
         parser.error("--paragraphs: parity needs at least 200")
     opened = bundle.load_any(given.bundle)
+    source = given.source or opened.manifest.lineage.source
     from rich.console import Console
 
+    from export.hub import absence
+
+    # the lineage has a folder's name, never its path
+    reason = None if given.source else absence(source)
+    if reason is not None:
+        raise ExportError(
+            f"{given.bundle}: its source is called {source!r} ({reason}); give its folder with "
+            "--source"
+        )
     console = Console(highlight=False, markup=False)
     with Progress(Console(stderr=True)) as progress:
         measured = verify(
             opened,
-            given.source or opened.manifest.lineage.source,
+            source,
             trust_remote_code=given.trust_remote_code,
             calibration=given.calibration,
             paragraphs=given.paragraphs,

