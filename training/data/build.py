@@ -68,8 +68,20 @@ def open_cache(
         root.parent.mkdir(parents=True, exist_ok=True)
         with _lock(root.with_name(root.name + ".lock"), report):
             if not (root / layout.META).is_file():
-                _build(root, settings, tokenizer, report)
+                with _named(root):
+                    _build(root, settings, tokenizer, report)
     return TokenCache(root)
+
+
+@contextmanager
+def _named(folder: Path) -> Iterator[None]:
+    """Names the folder in the error of a full disk, which has no name of its own."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno is None or error.filename is not None:
+            raise
+        raise OSError(error.errno, error.strerror, str(folder)) from error
 
 
 @contextmanager
