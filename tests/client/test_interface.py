@@ -21,6 +21,7 @@ import pytest
 
 from docsplit_client import Client, answers, calls, learnt, maps, options, stored
 from docsplit_client.calls.call import Call, Steps
+from service.settings import Settings
 from tests.conftest import Server
 
 # other names of native routes, other interfaces, and what balancers and scrapers ask
@@ -269,6 +270,23 @@ def test_queries_have_the_parameters_of_the_document(document: dict[str, Any]) -
         parameters = document["paths"][place][method].get("parameters", ())
         asked = {parameter["name"] for parameter in parameters if parameter["in"] == "query"}
         assert given == asked, place
+
+
+@pytest.mark.parametrize("field", ["inputs", "documents"])
+def test_older_processors_have_time_for_each_batch(field: str) -> None:
+    characters_a_second = 16_000  # two cores with AVX2 only
+    texts = ["x" * 90_000] * 7
+    documents: list[options.NewDocument] = [{"id": str(n), "text": t} for n, t in enumerate(texts)]
+    sends: dict[str, Steps[Any]] = {
+        "inputs": calls.batches.embed_all(texts),
+        "documents": calls.batches.upsert_all("papers", documents),
+    }
+    sent = next(sends[field])
+    assert isinstance(sent, Call)
+    assert sent.body is not None
+    batch = sent.body[field]
+    assert 1 < len(batch) < len(texts)
+    assert len(batch) * 90_000 / characters_a_second < Settings().request_timeout / 3
 
 
 @pytest.mark.parametrize(
