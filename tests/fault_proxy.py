@@ -20,9 +20,11 @@ class FaultProxy:
 
     Attributes:
         port: of the proxy.
-        delay: seconds by which each part of an answer is late.
+        delay: seconds by which each answer in HTTP is late.
         lose: the next request that this matches reaches the server, and its answer is lost.
         lost: how many answers were lost.
+        requests: how many requests in HTTP came from clients.
+        received: bytes of the server's answers.
     """
 
     def __init__(self, target: int) -> None:
@@ -31,6 +33,8 @@ class FaultProxy:
         self.delay = 0.0
         self.lose: re.Pattern[bytes] | None = None
         self.lost = 0
+        self.requests = 0
+        self.received = 0
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._loop = asyncio.new_event_loop()
@@ -85,9 +89,10 @@ class FaultProxy:
             there, back = await asyncio.open_connection("127.0.0.1", self._target)
             self._open.add(back)
             marks: list[bytes] = []
+            asked = asyncio.Event()
             async with asyncio.TaskGroup() as group:
-                group.create_task(self._ask(reader, back, marks))
-                group.create_task(self._answer(there, writer, marks))
+                group.create_task(self._ask(reader, back, marks, asked))
+                group.create_task(self._answer(there, writer, marks, asked))
         except* (OSError, asyncio.CancelledError):
             pass
         finally:
@@ -97,9 +102,16 @@ class FaultProxy:
             self._tasks.discard(task)
 
     async def _ask(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, marks: list[bytes]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        marks: list[bytes],
+        asked: asyncio.Event,
     ) -> None:
         while part := await self._part(reader):
+            if requests := part.count(b" HTTP/1.1\r\n"):
+                self.requests += requests
+                asked.set()
             if self.lose is not None and self.lose.search(part):
                 self.lose = None
                 marks.append(part)
@@ -108,13 +120,20 @@ class FaultProxy:
         raise ConnectionResetError
 
     async def _answer(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, marks: list[bytes]
+        self,
+        reader: asyncio.StreamReader,
+        writer: asyncio.StreamWriter,
+        marks: list[bytes],
+        asked: asyncio.Event,
     ) -> None:
         while part := await self._part(reader):
             if marks:
                 self.lost += 1
                 break
-            await asyncio.sleep(self.delay)
+            self.received += len(part)
+            if asked.is_set():
+                asked.clear()
+                await asyncio.sleep(self.delay)
             writer.write(part)
             await writer.drain()
         # also ends the other direction

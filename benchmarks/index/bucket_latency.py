@@ -1,12 +1,15 @@
-"""How long does a search take if the index is in a bucket, with a cold and a warm cache?
+"""What does a request wait for if the index is in a bucket?
 
-    python -m benchmarks.index.bucket_latency documents.jsonl --documents 20000 --latency 15
+    python -m benchmarks.index.bucket_latency documents.jsonl --documents 5000
 
-The store is the S3 server of the tests (moto's, one request at a time), behind a proxy that delays
-each answer, so the figures show how many answers a search waits for, not the speed of any store.
-The documents are those of ``benchmarks.index.search_modes``. Cold is the first search of a service
-that has answered one request to the index by id, in each mode by a new process; warm are the
-searches after it. A folder with the same documents is the control.
+The store is the S3 server of the tests, behind a proxy that counts requests and bytes, and delays
+answers. That server is slow, so its times say nothing about a real store. What holds for any store
+are requests, megabytes, and *turns*, the number of answers that must come one after the other. A
+store that answers after L ms adds turns · L ms. Delays of 0 and of ``--delay`` ms measure them.
+
+The documents are those of ``benchmarks.index.search_modes``. "First" is the first request of a
+process that has read one document, or none; the others come later. A folder with the same
+documents is the control.
 """
 
 import argparse
@@ -14,7 +17,10 @@ import asyncio
 import os
 import tempfile
 import time
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import NamedTuple
 
 import httpx
 import numpy as np
@@ -28,72 +34,117 @@ from benchmarks.rig.server import call
 from tests.fault_proxy import FaultProxy
 from tests.s3_server import BUCKET, S3Server, variables
 
-# searches before the warm ones count
-WARM_UP = 20
+READ, WRITE = "read of a document", "write of a document"
+# requests before the later ones count
+WARM_UP = 5
+
+
+class Cost(NamedTuple):
+    """What one request took: medians."""
+
+    seconds: float
+    requests: float
+    megabytes: float
 
 
 def main() -> None:
-    """Build, search and print."""
+    """Build, measure and print."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("source", type=Path)
-    parser.add_argument("--documents", type=int, default=20_000)
-    parser.add_argument("--texts", type=int, default=5000, help="texts to read from the file")
-    parser.add_argument("--queries", type=int, default=100)
-    parser.add_argument("--starts", type=int, default=5, help="cold searches of each mode")
-    parser.add_argument("--latency", type=float, default=15, help="delay of an answer, ms")
+    parser.add_argument("--documents", type=int, default=5000)
+    parser.add_argument("--texts", type=int, default=1000, help="texts to read from the file")
+    parser.add_argument("--requests", type=int, default=20, help="later requests of each kind")
+    parser.add_argument("--starts", type=int, default=3, help="first requests of each kind")
+    parser.add_argument("--delay", type=float, default=100, help="ms")
     given = parser.parse_args()
     texts = documents.read(given.source, given.texts)
-    table = Table("store", "mode", "cold p50 ms", "warm p50 ms", "warm p90 ms", "warm p99 ms")
+    draw = np.random.default_rng(1)
+    numbers = draw.choice(given.documents, WARM_UP + given.requests, replace=False).tolist()
+    table = Table("request", "", "folder: ms", "bucket: requests", "MB", "turns")
     with tempfile.TemporaryDirectory() as work:
         store = S3Server(Path(work, "log"))
         proxy = FaultProxy(store.port)
         os.environ.update(variables(proxy.port))
+        folder, bucket = f"{work}/index", f"s3://{BUCKET}/index"
         try:
-            for name, path in (("folder", f"{work}/index"), ("bucket", f"s3://{BUCKET}/index")):
-                proxy.delay = 0
+            for path in (folder, bucket):
                 asyncio.run(build(path, texts, given.documents, 1))
-                with started(path) as service, httpx.Client(base_url=service.url) as client:
-                    client.timeout = httpx.Timeout(600)
+                with service(path) as client:
                     settled(client)
-                proxy.delay = given.latency / 1000
-                for mode in MODES:
-                    cold, warm = measured(name, path, mode, given)
-                    shown = [np.median(cold), *np.quantile(warm, [0.5, 0.9, 0.99])]
-                    table.add_row(name, mode, *(f"{1000 * seconds:.1f}" for seconds in shown))
+            for kind in (READ, *MODES, WRITE):
+                control = f"{1000 * later(folder, kind, numbers, proxy, 0).seconds:.0f}"
+                delays = (0.0, given.delay / 1000)
+                starts = [first(bucket, kind, numbers[: given.starts], proxy, x) for x in delays]
+                others = [later(bucket, kind, numbers, proxy, x) for x in delays]
+                for name, (fast, slow) in (("first", starts), ("later", others)):
+                    turns = (slow.seconds - fast.seconds) / delays[1]
+                    figures = (f"{fast.requests:.0f}", f"{fast.megabytes:.1f}", f"{turns:.0f}")
+                    table.add_row(kind, name, control if name == "later" else "", *figures)
         finally:
             proxy.close()
             store.close()
     Console(highlight=False).print(table)
 
 
-def started(path: str):  # type: ignore[no-untyped-def]  # a context manager of a generator
-    """A service on a store."""
-    return server.started(f"--index-path={path}", "--calibrate=0", "--bucket-timeout=30")
+@contextmanager
+def service(path: str) -> Iterator[httpx.Client]:
+    """A client of a service on a store; the store of the tests needs time."""
+    with (
+        server.started(f"--index-path={path}", "--calibrate=0", "--bucket-timeout=60") as running,
+        httpx.Client(base_url=running.url, timeout=600) as client,
+    ):
+        client.headers["x-request-timeout"] = "600"
+        yield client
 
 
-def measured(
-    store: str, path: str, mode: str, given: argparse.Namespace
-) -> tuple[list[float], list[float]]:
-    """Seconds of cold and of warm searches."""
-    cold: list[float] = []
-    warm: list[float] = []
-    ids = np.random.default_rng(1).integers(given.documents, size=WARM_UP + given.queries)
-    for start in track(range(given.starts), f"{store}, {mode}"):
-        with started(path) as service, httpx.Client(base_url=service.url, timeout=600) as client:
-            call(client, "GET", f"/indexes/{NAME}/documents/0")
-            cold.append(searched(client, int(ids[start]), mode))
-            if start == given.starts - 1:
-                warm = [searched(client, number, mode) for number in ids.tolist()]
-    return cold, warm[WARM_UP:]
+def first(path: str, kind: str, numbers: list[int], proxy: FaultProxy, delay: float) -> Cost:
+    """The cost of the first request of a process."""
+    found = []
+    for number in track(numbers, f"{kind}, first"):
+        with service(path) as client:
+            proxy.delay = delay
+            if kind != READ:
+                ask(client, READ, number + 1)
+            found.append(cost(client, kind, number, proxy))
+            proxy.delay = 0
+    return median(found)
 
 
-def searched(client: httpx.Client, number: int, mode: str) -> float:
-    """Seconds of one search for documents like a stored one."""
+def later(path: str, kind: str, numbers: list[int], proxy: FaultProxy, delay: float) -> Cost:
+    """The cost of the requests of a process after the first ones."""
+    with service(path) as client:
+        proxy.delay = delay
+        found = [cost(client, kind, number, proxy) for number in track(numbers, f"{kind}, later")]
+        proxy.delay = 0
+    return median(found[WARM_UP:])
+
+
+def ask(client: httpx.Client, kind: str, number: int) -> None:
+    """Send one request."""
+    place = f"/indexes/{NAME}/documents"
+    if kind == READ:
+        call(client, "GET", f"{place}/{number}")
+    elif kind == WRITE:
+        text = f"A text that was written at {time.time()}."
+        call(client, "POST", place, {"documents": [{"id": str(number), "text": text}]})
+    else:
+        call(client, "POST", "/similar", {"index": NAME, "id": str(number), "mode": kind})
+
+
+def cost(client: httpx.Client, kind: str, number: int, proxy: FaultProxy) -> Cost:
+    """What a request took."""
+    requests, received = proxy.requests, proxy.received
     began = time.perf_counter()
-    call(client, "POST", "/similar", {"index": NAME, "id": str(number), "mode": mode, "top_k": 10})
-    return time.perf_counter() - began
+    ask(client, kind, number)
+    seconds = time.perf_counter() - began
+    return Cost(seconds, proxy.requests - requests, (proxy.received - received) / 1e6)
+
+
+def median(costs: Iterable[Cost]) -> Cost:
+    """The median of each figure."""
+    return Cost(*np.median(np.array([*costs]), axis=0).tolist())
 
 
 if __name__ == "__main__":
