@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from torch import Tensor, nn
-from transformers import PreTrainedModel, PreTrainedTokenizerFast
+from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
 from export.checkpoint import long_attention
 from export.errors import ExportError
@@ -208,16 +208,7 @@ def windows(
     Raises:
         ExportError: the model has no positions for ``wanted``.
     """
-    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
-    # T5 and similar models have relative positions only
-    limit = int(getattr(encoder.config, "max_position_embeddings", configured or wanted or 512))
-    # RoBERTa and similar models count positions from padding_idx + 1.
-    if isinstance(table, nn.Embedding) and table.padding_idx is not None:
-        limit = table.num_embeddings - table.padding_idx - 1
-    elif encoder.config.model_type in ("camembert", "mpnet", "roberta", "xlm-roberta"):
-        limit -= int(tokenizer.pad_token_id) + 1
-    elif encoder.config.model_type == long_attention.MODEL_TYPE:
-        limit -= int(encoder.config.position_offset)
+    limit = positions(encoder, tokenizer) or int(configured or wanted or 512)
     trained = min(int(configured) if configured else limit, limit)
     window = trained if wanted is None else wanted
     if not 8 <= window <= limit:
@@ -226,6 +217,28 @@ def windows(
             f"{limit} is the model's last position"
         )
     return trained, window
+
+
+def positions(encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> int | None:
+    """Tokens that an encoder has positions for; None if it has relative positions only, as T5 has.
+
+    Args:
+        encoder: has embeddings of positions.
+        tokenizer: has the padding token.
+    """
+    config = encoder.config
+    table = getattr(getattr(encoder, "embeddings", None), "position_embeddings", None)
+    # RoBERTa and similar models count positions from padding_idx + 1.
+    if isinstance(table, nn.Embedding) and table.padding_idx is not None:
+        return table.num_embeddings - table.padding_idx - 1
+    found = getattr(config, "max_position_embeddings", None)
+    if found is None:
+        return None
+    if config.model_type in ("camembert", "mpnet", "roberta", "xlm-roberta"):
+        return int(found) - int(tokenizer.pad_token_id) - 1
+    if config.model_type == long_attention.MODEL_TYPE:
+        return int(found) - int(config.position_offset)
+    return int(found)
 
 
 def digest(named: Iterable[tuple[str, Tensor]]) -> str:

@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
+from export.checkpoint.requirements import positions
 from export.hub import absence
 from training.backbones.extend import extend
 from training.backbones.static import StaticBackbone
@@ -117,7 +118,7 @@ def open_start(settings: BackboneSettings, named: str = "backbone.path") -> Star
     if settings.extend_to:
         backbone = extend(backbone, settings.extend_to, settings.attention_window)
         tokenizer.model_max_length = settings.extend_to
-    _check_length(backbone, settings)
+    _check_length(backbone, tokenizer, settings)
     if settings.static_width is not None:
         table = StaticBackbone(tokenizer, settings.static_width)
         return Start(Encoder(table, "mean"), tokenizer, {})
@@ -141,23 +142,10 @@ def _override_dropout(config: Any, settings: BackboneSettings) -> None:
             setattr(config, name, value)
 
 
-def positions(backbone: Any) -> int | None:
-    """Tokens that a transformer has positions for; None if it has no limit."""
-    config = backbone.config
-    found: int | None = getattr(config, "max_position_embeddings", None)
-    if found is None:
-        return None
-    table = getattr(getattr(backbone, "embeddings", None), "position_embeddings", None)
-    # RoBERTa, MPNet and similar models count positions from padding_idx + 1
-    if isinstance(table, nn.Embedding) and table.padding_idx is not None:
-        return table.num_embeddings - table.padding_idx - 1
-    if config.model_type == "docsplit_long_bert":
-        return found - int(config.position_offset)
-    return found
-
-
-def _check_length(backbone: Any, settings: BackboneSettings) -> None:
-    limit = positions(backbone)
+def _check_length(
+    backbone: Any, tokenizer: PreTrainedTokenizerBase, settings: BackboneSettings
+) -> None:
+    limit = positions(backbone, tokenizer)
     if limit is not None and settings.max_tokens > limit:
         raise SettingsError(
             f"backbone.max_tokens: {settings.max_tokens} is more than the {limit} positions of "

@@ -11,8 +11,8 @@ import numpy.typing as npt
 import torch
 
 from export.checkpoint.own_code import only_own_code
+from export.checkpoint.requirements import positions
 from export.hub import absence
-from training.backbones.encoder import positions
 from training.data.specials import whole_text_tokenizer
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Reading, Vectors
@@ -154,7 +154,7 @@ def _window(model: Any, wanted: int | None, path: str) -> int:
         SettingsError: the model has no positions for ``wanted``, or names no window.
     """
     transformer = getattr(model[0], "auto_model", None)
-    limit = None if transformer is None else positions(transformer)
+    limit = None if transformer is None else positions(transformer, model.tokenizer)
     if wanted is not None and limit is not None and wanted > limit:
         raise SettingsError(
             f"{path!r}: --max-tokens {wanted} is more than the {limit} positions of the model"
