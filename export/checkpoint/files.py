@@ -59,11 +59,11 @@ def check_files(source: str, *, trusted: bool) -> None:
         ExportError: ``modules.json`` is no list of modules, it or an index of weights names a path
             outside the checkpoint, or the only weights are pickled.
     """
-    listed = load_file_path(source, "modules.json")
-    _check_modules(source, Path(listed) if listed else None)
+    if listed := load_file_path(source, "modules.json"):
+        _check_modules(source, Path(listed))
     # an ONNX folder may have its settings next to its graph
-    beside = Path(source, "onnx", "modules.json")
-    _check_modules(source, beside if beside.is_file() else None)
+    if (beside := Path(source, "onnx", "modules.json")).is_file():
+        _check_modules(source, beside)
     if not Path(source).is_dir():
         return
     for pattern in ("*.safetensors.index.json", "pytorch_model*.index.json"):
@@ -82,10 +82,8 @@ def check_files(source: str, *, trusted: bool) -> None:
             )
 
 
-def _check_modules(source: str, listed: Path | None) -> None:
+def _check_modules(source: str, listed: Path) -> None:
     """Refuse a list of modules with paths outside the checkpoint."""
-    if listed is None:
-        return
     root, local = Path(source).resolve(), Path(source).is_dir()
     shown = listed.relative_to(source).as_posix() if local else listed.name
     for path in _paths(source, listed, shown):
