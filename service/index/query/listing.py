@@ -17,7 +17,7 @@ from service.index.rows.checksums import Part
 PAGE_BYTES = 8 * 2**20
 # titles in the first read, which shows how large they are, and the most in any read
 FIRST_READ = 16
-MOST_READ = 256
+_MOST_READ = 256
 # ids of a scan in memory at a time
 _IDS = 1024
 
@@ -118,8 +118,13 @@ async def fitting(
             largest = max(largest, head.size)
             found.heads.append(head)
         read += len(chunk)
-        wanted = max(1, min(MOST_READ, (most - size) // largest))
+        wanted = next_read(most - size, largest)
     return found
+
+
+def next_read(room: int, largest: int) -> int:
+    """How many documents to read next, if each is as large as the largest one so far."""
+    return max(1, min(_MOST_READ, room // largest))
 
 
 async def heads(index: Index, ids: Sequence[str], rows: Sequence[int] = ()) -> dict[str, Head]:

@@ -164,7 +164,7 @@ async def first(index: Index, ranked: Iterator[Hit], limit: int, query: Query) -
         lengths = [head.size for head in heads.values()]
         query.reserve(sum(lengths))
         largest = max(largest, *lengths)
-        wanted = max(1, min(listing.MOST_READ, listing.PAGE_BYTES // largest))
+        wanted = listing.next_read(listing.PAGE_BYTES, largest)
         found += [
             replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
             for hit in chunk

@@ -177,14 +177,7 @@ def reserving(request: Request) -> Callable[[int], None]:
 
     The call raises OverloadedError if there is none for this client now.
     """
-    total = 0
-
-    def reserve(characters: int) -> None:
-        nonlocal total
-        total += characters
-        request.scope[ROOM].share(memory.needed(total))
-
-    return reserve
+    return _reserving(request, memory.needed)
 
 
 def reserving_heads(request: Request) -> Callable[[int], None]:
@@ -192,14 +185,17 @@ def reserving_heads(request: Request) -> Callable[[int], None]:
 
     The call raises OverloadedError if there is none for this client now.
     """
-    room = request.scope[ROOM]
-    held = room.bytes
+    held = request.scope[ROOM].bytes
+    return _reserving(request, lambda characters: held + memory.STORED_FACTOR * characters)
+
+
+def _reserving(request: Request, needed: Callable[[int], int]) -> Callable[[int], None]:
     total = 0
 
     def reserve(characters: int) -> None:
         nonlocal total
         total += characters
-        room.share(held + memory.STORED_FACTOR * total)
+        request.scope[ROOM].share(needed(total))
 
     return reserve
 
