@@ -158,7 +158,7 @@ def test_few_large_answers_are_written_at_once() -> None:
         tasks = [asyncio.create_task(write()) for _ in range(10)]
         await asyncio.sleep(0)
         assert inside == 4
-        # six forms of few vectors wait for nobody
+        # a small answer does not wait, even in six forms
         async with writing(small, 6):
             assert inside == 4
         ends.set()

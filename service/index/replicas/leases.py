@@ -28,8 +28,8 @@ _WRITES = 100
 class Leases:
     """Named leases in a LanceDB table: the first conditional write gets the lease.
 
-    The clocks of two processes may differ. So a process takes a lease from another only if it has
-    seen for some time, by its own clock, that nobody renews it.
+    The clocks of two processes may differ. So a process takes a lease from another only if the
+    lease has not been renewed for some time by the process's own clock.
 
     Args:
         database: holds the table.
@@ -60,15 +60,15 @@ class Leases:
         """Renew a lease that this process holds until the block ends, then release it."""
 
         async def prolong() -> None:
-            pause = min(seconds / 3, _RENEWAL_SECONDS)
+            usual = pause = min(seconds / 3, _RENEWAL_SECONDS)
             while True:
                 await asyncio.sleep(pause)
                 try:
                     await self.acquire(name, seconds)
-                    pause = min(seconds / 3, _RENEWAL_SECONDS)
+                    pause = usual
                 except Exception as error:  # noqa: BLE001 the lease lasts for several more tries
                     log.warning("lease_not_renewed", lease=name, outline=outline(error))
-                    pause = min(seconds / 20, _RENEWAL_SECONDS)
+                    pause = min(seconds / 20, usual)
 
         task = asyncio.create_task(prolong())
         try:
@@ -94,5 +94,5 @@ class Leases:
 
 
 def _unchanged(row: Row) -> str:
-    """The condition that nobody has renewed, taken or released a lease meanwhile."""
+    """The condition that no process has changed the lease since ``row`` was read."""
     return f"target.holder = '{row['holder']}' AND target.expires = {row['expires']!r}"

@@ -28,15 +28,6 @@ class Silence:
         # the sign, and when it was first seen
         self._seen: LRUCache[str, tuple[Hashable, float]] = LRUCache(_KEPT)
 
-    def seconds(self, name: str, sign: Hashable) -> float:
-        """For how long a sign has not changed; 0 if this is the first look at it."""
-        now = self._clock()
-        seen = self._seen.get(name)
-        if seen is None or seen[0] != sign:
-            self._seen[name] = sign, now
-            return 0.0
-        return now - seen[1]
-
     def ended(
         self,
         name: str,
@@ -55,6 +46,15 @@ class Silence:
             silent: seconds for which it must not have changed, even if it seems expired: the clock
                 of the other replica, or of this one, may be wrong.
         """
-        still = self.seconds(name, sign)
+        still = self._still(name, sign)
         # an expired sign counts the time before this process first saw it
         return still >= seconds or (still >= min(seconds, silent) and expires < time.time())
+
+    def _still(self, name: str, sign: Hashable) -> float:
+        """For how many seconds a sign has not changed; 0 if this is the first look at it."""
+        now = self._clock()
+        seen = self._seen.get(name)
+        if seen is None or seen[0] != sign:
+            self._seen[name] = sign, now
+            return 0.0
+        return now - seen[1]
