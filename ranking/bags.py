@@ -47,7 +47,7 @@ def bag(text: str) -> Bag:
 
 def buckets(own: Bag) -> NDArray[np.int32]:
     """The bucket of each feature."""
-    found: NDArray[np.int32] = _rows([own]).indices
+    found: NDArray[np.int32] = bag_rows([own]).indices
     return found
 
 
@@ -61,7 +61,7 @@ def cosines(
         documents: the others.
         weights: ``Frequencies.weights``.
     """
-    asked, rows = _rows([query]), _rows(documents)
+    asked, rows = bag_rows([query]), bag_rows(documents)
     own = (asked.power(2) @ weights)[0]
     asked.data *= weights[asked.indices]
     found = (rows @ asked.toarray()[0]).astype(np.float64)
@@ -81,7 +81,7 @@ def titles_in(
         document: that may contain them.
         idf: of each bucket.
     """
-    contained = _rows([document]).toarray()[0] > 0
+    contained = bag_rows([document]).toarray()[0] > 0
     words = [np.unique(hashed(title) % BUCKETS) for title in titles]
     weights = [(idf[own].sum(dtype=np.float64), idf[own] @ contained[own]) for own in words]
     return np.array([part / whole if whole > 0 else np.nan for whole, part in weights])
@@ -96,13 +96,13 @@ def title_in(title: str, documents: Sequence[Bag], idf: NDArray[np.float32]) -> 
     weights = np.zeros(BUCKETS, dtype=np.float64)
     weights[words] = idf[words]
     whole = float(weights.sum())
-    rows = _rows(documents)
+    rows = bag_rows(documents)
     rows.data[:] = 1
     known = np.array([whole > 0 and len(own) > 0 for own in documents], dtype=np.bool_)
     return np.where(known, rows @ weights / max(whole, 1e-9), np.nan)
 
 
-def _rows(bags: Sequence[Bag]) -> csr_array:
+def bag_rows(bags: Sequence[Bag]) -> csr_array:
     """``1 + log tf`` of each feature, float32 ``[bags, BUCKETS]``."""
     sizes = [len(own) // WIDTH for own in bags]
     pairs = list(zip(bags, sizes, strict=True))

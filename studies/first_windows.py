@@ -16,7 +16,6 @@ citing documents. The differences from share 0 have a 95 % bootstrap interval, p
 
 import argparse
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,18 +23,13 @@ from rich.console import Console
 from rich.table import Table
 
 from ranking import fusion
-from studies.word_neighbours import CANDIDATES, Corpus, Floats, fitted, read
+from studies.word_neighbours import CANDIDATES, Corpus, Floats, fitted, parser_of, read
 from training.evaluation.citations import difference_interval
 
 
 def main() -> None:
     """Mix, fit, search and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("path", type=Path, help="--index-path of docsplit-index")
-    parser.add_argument("index")
-    parser.add_argument("--mean", type=float, default=1.0, help="share of the mean to subtract")
+    parser = parser_of(__doc__)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.05, 0.1, 0.2, 0.33, 0.5])
     parser.set_defaults(neighbours=1)
     given = parser.parse_args()

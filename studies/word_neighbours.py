@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from ranking.adaptation import MOST_WINDOWS, RIDGE
-from ranking.bags import _rows
+from ranking.bags import bag_rows
 from ranking.terms import SAMPLE, count
 from service.index.rows import records, terms
 from service.index.rows.vectors import blobs, matrix
@@ -58,12 +58,7 @@ class Corpus:
 
 def main() -> None:
     """Fit, search and print."""
-    parser = argparse.ArgumentParser(
-        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
-    )
-    parser.add_argument("path", type=Path, help="--index-path of docsplit-index")
-    parser.add_argument("index")
-    parser.add_argument("--mean", type=float, default=1.0, help="share of the mean to subtract")
+    parser = parser_of(__doc__)
     parser.add_argument("--neighbours", type=int, default=3)
     parser.add_argument("--shares", type=float, nargs="+", default=[0.1, 0.25, 0.5, 1.0])
     given = parser.parse_args()
@@ -81,6 +76,17 @@ def main() -> None:
     Console(width=140, highlight=False).print(table)
 
 
+def parser_of(description: str | None) -> argparse.ArgumentParser:
+    """A parser that takes an index and the share of the mean."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("path", type=Path, help="--index-path of docsplit-index")
+    parser.add_argument("index")
+    parser.add_argument("--mean", type=float, default=1.0, help="share of the mean to subtract")
+    return parser
+
+
 def read(path: Path, name: str) -> Corpus:
     """The one generation of an index that ``docsplit-index`` left below ``path``."""
     [folder] = (path / "indexes").glob(f"{name}.*.lance")
@@ -93,7 +99,7 @@ def read(path: Path, name: str) -> Corpus:
     ]
     cited = {place[row["id"]]: {place[x] for x in row["links"] if x in place} for row in rows}
     bags = [terms.opened(row[terms.COLUMN], row["digest"]) or b"" for row in rows]
-    weighed = _rows(bags).multiply(np.sqrt(count(bags[:SAMPLE]).weights)[None]).tocsr()
+    weighed = bag_rows(bags).multiply(np.sqrt(count(bags[:SAMPLE]).weights)[None]).tocsr()
     lengths = np.sqrt(weighed.power(2).sum(axis=1)).clip(1e-9)
     words = (weighed @ weighed.T).toarray() / lengths[:, None] / lengths
     np.fill_diagonal(words, -1)
