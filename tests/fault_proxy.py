@@ -11,6 +11,8 @@ from typing import Literal
 # connections and forward nothing.
 Mode = Literal["pass", "refuse", "stall"]
 
+_LOOK = re.compile(rb"GET [^ ]*list-type=2[^ ]*_versions")
+
 
 class FaultProxy:
     """Forwards connections to a port of this machine until a test sets another mode.
@@ -24,6 +26,7 @@ class FaultProxy:
         lose: the next request that this matches reaches the server, and its answer is lost.
         lost: how many answers were lost.
         requests: how many requests in HTTP came from clients.
+        looks: how many of them list the versions of a LanceDB table.
         received: bytes of the server's answers.
     """
 
@@ -34,6 +37,7 @@ class FaultProxy:
         self.lose: re.Pattern[bytes] | None = None
         self.lost = 0
         self.requests = 0
+        self.looks = 0
         self.received = 0
         self._open: set[asyncio.StreamWriter] = set()
         self._tasks: set[asyncio.Task[None]] = set()
@@ -111,6 +115,7 @@ class FaultProxy:
         while part := await self._part(reader):
             if requests := part.count(b" HTTP/1.1\r\n"):
                 self.requests += requests
+                self.looks += len(_LOOK.findall(part))
                 asked.set()
             if self.lose is not None and self.lose.search(part):
                 self.lose = None

@@ -12,6 +12,7 @@ from service.errors import ConflictError, NotFoundError, UncertainError, Version
 from service.index.documents import Index, applied
 from service.index.rows import records, versions
 from service.index.rows.versions import Condition, Standing, holds, microseconds
+from service.index.storage.database import refresh
 
 
 @dataclass(slots=True)
@@ -84,6 +85,8 @@ async def delete(index: Index, document_id: str, condition: Condition) -> int:
         result = await index.replace(gone, versions.clause(conditions), on_bad_vectors="null")
         if applied(result):
             return time
+        # another process wrote meanwhile
+        await refresh(index.table)
         held = await index.standing([document_id])
     if error.present[document_id] is None:
         raise NotFoundError("no document of that id in this index")
@@ -185,6 +188,8 @@ async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str,
         missed = list(await index.missing(rows, result.version))
         if len(missed) + written != rows.num_rows:
             raise UncertainError
+    # another process wrote meanwhile
+    await refresh(index.table)
     standing = await index.standing(missed)
     return {name: standing.get(name) for name in missed}
 

@@ -7,6 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.rows.versions import microseconds
+from service.index.storage.database import refresh
 
 
 async def delete(
@@ -34,7 +35,7 @@ async def delete(
     """
     done = set(applied)
     while True:
-        found = [g.index for g in await indexes.generations(name)]
+        found = [g.index for g in await indexes.generations(name, still=True)]
         found[0].require(uid)
         fresh = [index for index in found if index.identity.generation not in done]
         if not fresh:
@@ -44,6 +45,7 @@ async def delete(
         for index in fresh:
             left = await index.tombstone(times)
             while left and not deleted:
+                await refresh(index.table)
                 left = await index.tombstone(await _after([index], left))
             done.add(index.identity.generation)
 

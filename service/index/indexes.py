@@ -150,14 +150,14 @@ class Indexes:
             await self.maps.forget(gone)
         return self._listing.keep([one for one in names if one not in dropped], changes)
 
-    async def generations(self, name: str) -> list[Generation]:
-        """All generations of an index, the complete ones first.
+    async def generations(self, name: str, *, still: bool = False) -> list[Generation]:
+        """All generations of an index, the complete ones first; ``still`` is the one of ``open``.
 
         Raises:
             NotFoundError: there is no index of that name.
         """
-        found = await self._alive(name)
-        if not found:
+        found = of_one_index(await self._held(name, still=still))
+        if not found or not found[0].complete:
             raise _no_index()
         return found
 
@@ -174,25 +174,29 @@ class Indexes:
         """
         index = await self._own(name, still=still)
         if index is not None and await self.registry.complete(index.identity):
+            if still:
+                await self.database.note(index.table)
             return index
-        generations = await self.generations(name)
+        generations = await self.generations(name, still=still)
         own = self.served.own(generations)
         if own is not None and own.complete:
             return own.index
         self.served.required(generations)
         raise BuildingError(*await progress(generations, own))
 
-    async def writable(self, name: str) -> Index:
+    async def writable(self, name: str, *, still: bool = False) -> Index:
         """The generation of the served bundle of an index, complete or not; created if missing.
+
+        ``still`` is the one of ``open``.
 
         Raises:
             NotFoundError: there is no index of that name.
             ConflictError: the service does not serve its bundle.
         """
-        index = await self._own(name)
+        index = await self._own(name, still=still)
         if index is not None and await self.registry.complete(index.identity):
             return index
-        own = self.served.own(await self.generations(name))
+        own = self.served.own(await self.generations(name, still=still))
         if own is not None:
             return own.index
         async with self.exclusive(name):
@@ -207,7 +211,7 @@ class Indexes:
 
     async def holds(self, name: str, document_id: str) -> bool:
         """Whether any generation of an index holds a document."""
-        for generation in await self.generations(name):
+        for generation in await self.generations(name, still=True):
             if await generation.index.has(document_id):
                 return True
         return False
@@ -294,17 +298,12 @@ class Indexes:
                     return index
         return None
 
-    async def _alive(self, name: str) -> list[Generation]:
-        """The generations of an index; none unless one is complete."""
-        found = of_one_index(await self._held(name))
-        return found if found and found[0].complete else []
-
-    async def _held(self, name: str) -> list[Generation]:
+    async def _held(self, name: str, *, still: bool = False) -> list[Generation]:
         """All generations under a name, the complete ones first."""
         found = []
         tables = by_index(await self.tables()).get(name, [])
         for table in tables:
-            index = await self.table(table)
+            index = await self.table(table, still=still)
             if index is not None:
                 found.append(Generation(index, await self.registry.complete(index.identity)))
         return sorted(found, key=lambda g: not g.complete)

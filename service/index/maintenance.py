@@ -192,7 +192,8 @@ async def maintain(
         index.table, indexes.database.sync, step, rebuild=rebuild, between=between
     )
     # opening the table tells the caches the size of its new index over words, even before a search
-    await indexes.database.open_table(index.table.name, still=True)
+    database = indexes.database
+    await database.note(await database.open_table(index.table.name, still=True))
     try:
         if await indexes.profiles.wanted(index):
             step("fit a profile")

@@ -170,7 +170,7 @@ class Writer:
         conditional = any(upsert.conditions for upsert in upserts)
         # only a complete generation knows the version of a document
         opening = self._indexes.open if conditional else self._indexes.writable
-        index = await opening(self._name)
+        index = await opening(self._name, still=True)
         index.require(group[0].uid)
         refused = await commits.write(index, upserts)
         written = {
@@ -187,7 +187,7 @@ class Writer:
         ids = list(dict.fromkeys(i for change in group for i in change.deletes))
         deleted = None
         if first.condition is not None:
-            index = await self._indexes.open(self._name)
+            index = await self._indexes.open(self._name, still=True)
             index.require(first.uid)
             deleted = {ids[0]: await commits.delete(index, ids[0], first.condition)}
         await deletions.delete(self._indexes, self._name, first.uid, ids, deleted)
@@ -195,7 +195,7 @@ class Writer:
 
     async def _delete_seen(self, change: Change) -> dict[str, int]:
         # only a complete generation knows the versions of documents
-        index = await self._indexes.open(self._name)
+        index = await self._indexes.open(self._name, still=True)
         index.require(change.uid)
         gone = await commits.delete_seen(index, change.seen)
         if gone:

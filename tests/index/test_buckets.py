@@ -182,6 +182,30 @@ def test_a_commit_whose_answer_is_lost_counts_once(s3: S3Server, proxy: FaultPro
     asyncio.run(scenario())
 
 
+def test_a_request_looks_for_new_versions_once(
+    s3: S3Server, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """Each look is a request to the store, and other requests wait for its answer."""
+    flags = ("--index-path", f"s3://{BUCKET}/looks")
+    body = {"documents": [{"id": "a", "text": "a text"}]}
+    with serving(tmp_path / "log", *flags) as server:
+        call(server, "PUT", "/indexes/x", {}, status=201)
+        for method, path, given, status, most in (
+            # before the text is embedded, before the commit, and in the commit
+            ("POST", "/indexes/x/documents", body, 200, 3),
+            ("GET", "/indexes/x/documents/a", None, 200, 1),
+            ("POST", "/similar", {"index": "x", "id": "a"}, 200, 1),
+            ("PATCH", "/indexes/x/documents/a", {"title": "A"}, 200, 4),
+        ):
+            looks = []
+            for _ in range(8):
+                before = proxy.looks
+                call(server, method, path, given, status=status)
+                looks.append(proxy.looks - before)
+            # the service also looks in the background
+            assert 1 <= min(looks) <= most, (path, looks)
+
+
 @pytest.mark.parametrize("mode", ["stall", "refuse"] if NIGHTLY else ["stall"])
 def test_a_network_fault_is_a_503_and_ends_by_itself(
     s3: S3Server, proxy: FaultProxy, mode: Literal["refuse", "stall"]

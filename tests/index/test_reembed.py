@@ -65,8 +65,8 @@ async def test_a_deletion_reaches_a_generation_that_is_just_created(replicas: Re
     await a.put([record("gone"), record("kept")])
     look = deleting.generations
 
-    async def late(name: str) -> list[Generation]:
-        found = await look(name)
+    async def late(name: str, *, still: bool = False) -> list[Generation]:
+        found = await look(name, still=still)
         if len(found) == 2:
             # after the listing and before the deletion
             await copy(await c.writable(name), a)

@@ -19,7 +19,7 @@ from lancedb.table import AsyncTable
 
 from service.index.rows.schema import PRIMARY_KEY
 from service.index.storage import pins
-from service.index.storage.database import Database
+from service.index.storage.database import Database, refresh
 from service.index.storage.manifest import KEEP_VERSIONS
 
 log = structlog.get_logger("docsplit.index")
@@ -55,7 +55,7 @@ class KeyedTable:
         self, where: Expr | str | None = None, columns: list[str] | None = None
     ) -> list[Row]:
         """All rows, or those that meet a condition; none if the table does not exist."""
-        table = await self._database.find(self.name)
+        table = await self._database.find(self.name, still=True)
         if table is None:
             return []
         query = table.query().select(columns or self.schema.names)
@@ -87,19 +87,19 @@ class KeyedTable:
             merge = merge.when_matched_update_all(where=None if replace is True else replace)
         given = pa.Table.from_pylist([dict(row) for row in rows], schema=self.schema)
         merge = merge.when_not_matched_insert_all()
-        await _persistent(lambda: merge.execute(given))
+        await _persistent(table, lambda: merge.execute(given))
 
     async def change(self, where: Expr | str, **values: Any) -> bool:
         """Set columns of the rows that meet a condition; returns whether there is one."""
         table = await self._table()
-        result = await _persistent(lambda: table.update(values, where=where))
+        result = await _persistent(table, lambda: table.update(values, where=where))
         return bool(result.rows_updated)
 
     async def delete(self, where: Expr) -> None:
         """Delete the rows that meet a condition."""
-        table = await self._database.find(self.name)
+        table = await self._database.find(self.name, still=True)
         if table is not None:
-            await _persistent(lambda: table.delete(where))
+            await _persistent(table, lambda: table.delete(where))
 
     async def sync(self) -> None:
         """Return when all earlier writes are as durable as the settings ask."""
@@ -120,7 +120,7 @@ class KeyedTable:
         return col(self.key).isin([lit(key) for key in keys])
 
     async def _table(self) -> AsyncTable:
-        return await self._database.provide(self.name, self.schema)
+        return await self._database.provide(self.name, self.schema, still=True)
 
 
 def conflicting(error: Exception) -> bool:
@@ -128,7 +128,7 @@ def conflicting(error: Exception) -> bool:
     return "onflict" in str(error) or _OVERTAKEN in str(error)
 
 
-async def _persistent(write: Callable[[], Awaitable[Written]]) -> Written:
+async def _persistent(table: AsyncTable, write: Callable[[], Awaitable[Written]]) -> Written:
     """Repeat a write that LanceDB gave up, after a pause at random that grows; it wrote nothing."""
     for attempt in range(1, _ATTEMPTS):
         try:
@@ -137,4 +137,5 @@ async def _persistent(write: Callable[[], Awaitable[Written]]) -> Written:
             if _OVERTAKEN not in str(error):
                 raise
         await asyncio.sleep(random.uniform(0, _PAUSE_SECONDS * 2**attempt))  # noqa: S311 no secret
+        await refresh(table)
     return await write()

@@ -155,7 +155,7 @@ class Bucket:
             "connect_timeout": f"{_CONNECT_SECONDS}s",
         }
         # with options of its own, the client ignores these variables
-        for name in ("allow_http", "allow_invalid_certificates", "proxy_url"):
+        for name in ("allow_http", "allow_invalid_certificates", "proxy_url", "proxy_excludes"):
             value = os.environ.get(f"AWS_{name.upper()}")
             if value is not None:
                 options[name] = value

@@ -111,6 +111,13 @@ class Caches:
         self._current: dict[str, set[str]] = {}
 
 
+async def refresh(table: AsyncTable) -> None:
+    """Let a table that stays at its version see the commits until now."""
+    # LanceDB gives the method no types
+    untyped: Any = table
+    await untyped.checkout_latest()
+
+
 async def table_names(database: Database) -> list[str]:
     """Names of all tables, sorted, including deleted tables whose files still exist."""
     names: list[str] = []
@@ -146,7 +153,8 @@ class Database:
         """A connection; None if the folder is missing and the volume read-only.
 
         Args:
-            still: its tables stay at the version that they had when they were opened.
+            still: its tables stay at the version that they had when they were opened, or when they
+                last wrote.
         """
         if still in self._connections:
             return self._connections[still]
@@ -194,12 +202,6 @@ class Database:
             ValueError: there is no table of that name.
             StoreError: the table is torn and cannot be repaired, or the store is gone.
         """
-        opened = await self._opened(name, still=still)
-        if still and self._caches is not None:
-            await self._caches.note(name, opened)
-        return opened
-
-    async def _opened(self, name: str, *, still: bool) -> AsyncTable:
         connection = await self._present(still=still)
         if self.volume is None:
             return await connection.open_table(name)
@@ -216,23 +218,36 @@ class Database:
         self.volume.opened(self.uri, name)
         return opened
 
-    async def find(self, name: str) -> AsyncTable | None:
-        """A table, or None if there is none of that name; writes nothing."""
+    async def note(self, table: AsyncTable) -> None:
+        """Note the indexes over words of a table that a search is about to use.
+
+        Args:
+            table: opened with ``still``.
+        """
+        if self._caches is not None:
+            await self._caches.note(table.name, table)
+
+    async def find(self, name: str, *, still: bool = False) -> AsyncTable | None:
+        """A table, or None if there is none of that name; writes nothing.
+
+        Args:
+            name, still: as for ``open_table``.
+        """
         if await self.open() is None:
             return None
         try:
-            return await self.open_table(name)
+            return await self.open_table(name, still=still)
         except (ValueError, RuntimeError) as error:
             if not missing(error):
                 raise
             return None
 
-    async def provide(self, name: str, schema: pa.Schema) -> AsyncTable:
+    async def provide(self, name: str, schema: pa.Schema, *, still: bool = False) -> AsyncTable:
         """A table, created if there is none of that name; several processes may call this."""
-        found = await self.find(name)
+        found = await self.find(name, still=still)
         if found is None:
             await self._create_once(name, schema)
-            found = await self.open_table(name)
+            found = await self.open_table(name, still=still)
         return found
 
     async def _create_once(self, name: str, schema: pa.Schema) -> None:

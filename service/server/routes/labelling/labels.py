@@ -144,7 +144,7 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
         missing: set[str] = set()
         # labels outlive their index, and can still be removed
         if wanted or not await held.ids(name, names):
-            index = await indexes.open(source)
+            index = await indexes.open(source, still=True)
             missing = {*wanted} - {*await sources.present(index, wanted)}
         if missing:
             place = next(place for place, one in enumerate(given) if one in missing)

@@ -57,7 +57,7 @@ async def suggest_documents(
     head = await trained_head(request, name)
     async with deadline.within(request):
         indexes = await service.store.indexes()
-        index = await indexes.open(source)
+        index = await indexes.open(source, still=True)
         if index.identity.revision != head.revision:
             raise ConflictError(
                 "the index has the vectors of another bundle than the classifier: use an index of "

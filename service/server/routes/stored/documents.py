@@ -85,7 +85,8 @@ async def upsert_documents(
         async with deadline.within(request):
             indexes = await service.store.indexes()
             # only a complete generation knows the versions of documents
-            index = await (indexes.open(name) if wanted else indexes.writable(name))
+            opening = indexes.open if wanted else indexes.writable
+            index = await opening(name, still=True)
             for position, document in enumerate(documents):
                 fields.check(index.identity.fields, document.metadata, position)
             from service.index import commits
@@ -125,7 +126,10 @@ async def _near(
         return []
     from service.index.query.duplicates import Held, like
     from service.index.query.reading import Query
+    from service.index.storage.database import refresh
 
+    # embedding may have taken a while
+    await refresh(index.table)
     found = []
     held = Held()
     for position, one in enumerate(body.documents):
@@ -224,7 +228,7 @@ async def delete_document(
     condition = of_stored(request, if_match)
     async with deadline.within(request):
         indexes = await service.store.indexes()
-        index = await indexes.writable(name)
+        index = await indexes.writable(name, still=True)
         if not await index.has(document_id) and not await indexes.holds(name, document_id):
             raise NotFoundError("no document in this index has that id")
         try:

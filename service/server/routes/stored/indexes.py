@@ -164,7 +164,7 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
     """The number of documents of an index, its model, fields and generations."""
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
-        generations = await indexes.generations(name)
+        generations = await indexes.generations(name, still=True)
         counts = [await generation.index.count() for generation in generations]
         own = indexes.served.own(generations)
         served = indexes.served.of(generations)

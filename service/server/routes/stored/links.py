@@ -172,7 +172,7 @@ async def describe_found_links(request: Request, name: Name) -> FoundOut:
     """What the last search for links found."""
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
-        index = await indexes.open(name)
+        index = await indexes.open(name, still=True)
         report = await indexes.found_links.report(index.identity.uid)
     if report is None:
         raise NotFoundError(
@@ -186,7 +186,7 @@ async def forget_found_links(request: Request, name: Name) -> Response:
     """Forget the links that were found in texts; those that users gave stay."""
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
-        index = await indexes.open(name)
+        index = await indexes.open(name, still=True)
         await indexes.found_links.forget(index.identity.uid)
     return Response(status_code=204)
 
@@ -213,7 +213,7 @@ async def list_links(
         raise InvalidError("after: give `next` of the page before", "after")
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
-        index = await indexes.open(name)
+        index = await indexes.open(name, still=True)
         there = await index.has(f"{document_id}/links")
         if not there:
             from service.index.links import listing

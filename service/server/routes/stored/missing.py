@@ -79,7 +79,7 @@ async def list_missing_citations(
     service = inference.service_of(request)
     async with deadline.within(request), SEARCHES.taken():
         indexes = await service.store.indexes()
-        index = await indexes.open(name)
+        index = await indexes.open(name, still=True)
         head = await citation_head(request, index, name)
         from service.index.links.graph import Graph
         from service.learning import missing

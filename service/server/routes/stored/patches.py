@@ -78,11 +78,12 @@ async def patch_document(
     condition = of_stored(request, if_match)
     service = inference.service_of(request)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(name)
+        indexes = await service.store.indexes()
         from service.index.reuse import whole
 
         written = None
         while written is None:
+            index = await indexes.open(name, still=True)
             await inference.reserve(request, index, document_id)
             record, updated = await whole(index, document_id)
             standing = versions.Standing(updated, deleted=False)
