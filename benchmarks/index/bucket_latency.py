@@ -7,6 +7,9 @@ answers. That server is slow, so its times say nothing about a real store. What 
 are requests, megabytes, and *turns*, the number of answers that must come one after the other. A
 store that answers after L ms adds turns · L ms. Delays of 0 and of ``--delay`` ms measure them.
 
+With nginx installed, later requests are also measured with the shipped cache on a local disk, after
+another process has filled it by ``--filling`` requests of each kind for other documents.
+
 The documents are those of ``benchmarks.index.search_modes``. "First" is the first request of a
 process that has read one document, or none; the others come later. A folder with the same
 documents is the control.
@@ -31,6 +34,8 @@ from rich.table import Table
 from benchmarks.index.search_modes import MODES, NAME, build, settled
 from benchmarks.rig import documents, server
 from benchmarks.rig.server import call
+from tests.deploy.balancers import find
+from tests.deploy.bucket_cache import caching
 from tests.fault_proxy import FaultProxy
 from tests.s3_server import BUCKET, S3Server, variables
 
@@ -56,12 +61,15 @@ def main() -> None:
     parser.add_argument("--documents", type=int, default=5000)
     parser.add_argument("--texts", type=int, default=1000, help="texts to read from the file")
     parser.add_argument("--requests", type=int, default=20, help="later requests of each kind")
+    parser.add_argument("--filling", type=int, default=100, help="requests that fill the cache")
     parser.add_argument("--starts", type=int, default=3, help="first requests of each kind")
     parser.add_argument("--delay", type=float, default=100, help="ms")
     given = parser.parse_args()
     texts = documents.read(given.source, given.texts)
     draw = np.random.default_rng(1)
-    numbers = draw.choice(given.documents, WARM_UP + given.requests, replace=False).tolist()
+    count = WARM_UP + given.requests
+    drawn = draw.choice(given.documents, count + given.filling, replace=False).tolist()
+    numbers, filling = drawn[:count], drawn[count:]
     table = Table("request", "", "folder: ms", "bucket: requests", "MB", "turns")
     with tempfile.TemporaryDirectory() as work:
         store = S3Server(Path(work, "log"))
@@ -73,12 +81,17 @@ def main() -> None:
                 asyncio.run(build(path, texts, given.documents, 1))
                 with service(path) as client:
                     settled(client)
+            delay = given.delay / 1000
+            cached = costs_with_cache(bucket, numbers, filling, proxy, delay, Path(work))
             for kind in (READ, *MODES, WRITE):
                 control = f"{1000 * later(folder, kind, numbers, proxy, 0).seconds:.0f}"
-                delays = (0.0, given.delay / 1000)
+                delays = (0.0, delay)
                 starts = [first(bucket, kind, numbers[: given.starts], proxy, x) for x in delays]
                 others = [later(bucket, kind, numbers, proxy, x) for x in delays]
-                for name, (fast, slow) in (("first", starts), ("later", others)):
+                rows = [("first", starts), ("later", others)]
+                if kind in cached:
+                    rows.append(("later, with the cache", cached[kind]))
+                for name, (fast, slow) in rows:
                     turns = (slow.seconds - fast.seconds) / delays[1]
                     figures = (f"{fast.requests:.0f}", f"{fast.megabytes:.1f}", f"{turns:.0f}")
                     table.add_row(kind, name, control if name == "later" else "", *figures)
@@ -97,6 +110,23 @@ def service(path: str) -> Iterator[httpx.Client]:
     ):
         client.headers["x-request-timeout"] = "600"
         yield client
+
+
+def costs_with_cache(
+    path: str, numbers: list[int], filling: list[int], proxy: FaultProxy, delay: float, work: Path
+) -> dict[str, list[Cost]]:
+    """The costs of later requests without a delay and with one; none if nginx is missing."""
+    if find("nginx") is None:
+        return {}
+    with caching(work, proxy.port) as url:
+        os.environ["AWS_PROXY_URL"] = url
+        costs = {}
+        for kind in (READ, *MODES, WRITE):
+            if kind != WRITE:
+                later(path, kind, filling, proxy, 0)
+            costs[kind] = [later(path, kind, numbers, proxy, x) for x in (0.0, delay)]
+        del os.environ["AWS_PROXY_URL"]
+    return costs
 
 
 def first(path: str, kind: str, numbers: list[int], proxy: FaultProxy, delay: float) -> Cost:

@@ -25,6 +25,8 @@ HELM = ROOT / "deploy" / "helm"
 CHART = HELM / "docsplit"
 VALUES = sorted((HELM / "values").glob("*.yaml"))
 VERSIONS = ("1.27", "1.37")
+# the first version that knows all fields of the objects, where it is a later one
+FIRST = {"s3-cache": "1.29"}
 
 
 def values(path: Path | None) -> dict[str, Any]:
@@ -58,8 +60,9 @@ def test_kubernetes_accepts_the_objects(path: Path | None) -> None:
     assert {message["severity"] for message in linted["messages"]} <= {0, 1}
     objects = render(values(path))
     assert ("Deployment", "prod-docsplit") in objects
+    first = FIRST.get(path.stem if path else "", VERSIONS[0])
     for one in objects.values():
-        for version in VERSIONS:
+        for version in (first, VERSIONS[-1]):
             kubernetes_validate.validate(one, version, strict=True)
 
 
@@ -244,6 +247,36 @@ def test_replicas_reach_the_endpoint_of_their_store(
     assert [one["port"] for one in egress[-1]["ports"]] == ports
 
 
+@pytest.mark.parametrize(
+    ("endpoint", "plain", "server", "scheme"),
+    [
+        ("", "http://s3.eu-central-1.amazonaws.com", "s3.eu-central-1.amazonaws.com:443", "https"),
+        ("https://store.example/", "http://store.example", "store.example:443", "https"),
+        ("https://store.example:9443", "http://store.example:9443", "store.example:9443", "https"),
+        ("http://minio.stores:9000", "http://minio.stores:9000", "minio.stores:9000", "http"),
+        ("http://store", "http://store", "store:80", "http"),
+    ],
+)
+def test_a_cache_stands_between_a_replica_and_its_store(
+    endpoint: str, plain: str, server: str, scheme: str
+) -> None:
+    s3 = {"uri": "s3://a/b", "region": "eu-central-1", "endpoint": endpoint}
+    objects = render({"index": {"s3": s3 | {"cache": {"gigabytes": 50}}}})
+    found = variables(objects)
+    assert (found["AWS_ENDPOINT"], found["AWS_ALLOW_HTTP"]) == (plain, "true")
+    assert found["AWS_PROXY_URL"] == "http://127.0.0.1:3128"
+    text = objects["ConfigMap", "prod-docsplit-bucket-cache"]["data"]["bucket-cache.conf"]
+    assert f" server {server} resolve;" in text
+    assert text.count(f"proxy_pass {scheme}://store$request_uri;") == 2
+    assert " max_size=50g " in text
+    assert "resolver kube-dns.kube-system.svc.cluster.local " in text
+    # the control: without a cache, replicas use no proxy
+    objects = render({"index": {"s3": s3}})
+    assert ("ConfigMap", "prod-docsplit-bucket-cache") not in objects
+    assert variables(objects).get("AWS_ENDPOINT") == (endpoint.rstrip("/") or None)
+    assert not {"AWS_PROXY_URL", "AWS_PROXY_EXCLUDES"} & variables(objects).keys()
+
+
 def test_replicas_reach_a_bucket_that_only_the_settings_name() -> None:
     for given, ports in (("s3://a/b", [[53, 53], [443]]), ("/data/index", [[53, 53]])):
         objects = render({"settings": {"index_path": given}, "redis": {"deploy": False}})
@@ -282,6 +315,8 @@ def test_a_further_variable_replaces_that_of_the_chart() -> None:
         ({"env": [{"name": "DOCSPLIT_DRAIN_SECONDS", "value": "90"}]}, "settings.drain_seconds"),
         ({"env": [{"name": "A", "value": "1"}, {"name": "A", "value": "2"}]}, "same name"),
         ({"settings": {"LOG_LEVEL": "debug"}}, "lower case"),
+        ({"index": {"s3": {"cache": {"gigabytes": 5}}}}, "index.s3.uri"),
+        ({"index": {"s3": {"uri": "s3://a/b", "cache": {"gigabytes": 5}}}}, "index.s3.region"),
     ],
 )
 def test_variables_that_would_contradict_the_chart_are_refused(

@@ -35,6 +35,29 @@ capabilities: {drop: [ALL]}
 {{- toJson $names }}
 {{- end }}
 
+{{- /* the URL of the store */}}
+{{- define "docsplit.store" -}}
+{{- with .Values.index.s3 }}{{ if .endpoint }}{{ trimSuffix "/" .endpoint }}{{ else if .cache.gigabytes }}https://s3.{{ required "index.s3.region: the cache needs it" .region }}.amazonaws.com{{ end }}{{ end }}
+{{- end }}
+
+{{- /* the URL that replicas use: they speak plainly to the cache, and the cache with TLS to the store */}}
+{{- define "docsplit.endpoint" -}}
+{{- $store := include "docsplit.store" . }}
+{{- if .Values.index.s3.cache.gigabytes }}{{ $store | replace "https://" "http://" }}{{ else }}{{ $store }}{{ end }}
+{{- end }}
+
+{{- /* the shipped configuration of the cache, for this store and size */}}
+{{- define "docsplit.cache" -}}
+{{- $url := urlParse (include "docsplit.store" .) }}
+{{- $host := $url.host }}
+{{- if not (regexMatch ":[0-9]+$" $host) }}{{ $host = printf "%s:%s" $host (ternary "80" "443" (eq $url.scheme "http")) }}{{ end }}
+{{- .Files.Get "bucket-cache.conf"
+  | replace "server s3.eu-central-1.amazonaws.com:443" (printf "server %s" $host)
+  | replace "https://store" (printf "%s://store" $url.scheme)
+  | replace "resolver 127.0.0.53" (printf "resolver %s" .Values.index.s3.cache.resolver)
+  | replace "max_size=20g" (printf "max_size=%dg" (int .Values.index.s3.cache.gigabytes)) }}
+{{- end }}
+
 {{- /* the chart's own variables, as a list */}}
 {{- define "docsplit.variables" -}}
 {{- range $name, $value := .Values.settings }}
@@ -71,11 +94,16 @@ capabilities: {drop: [ALL]}
 {{- with .region }}
 - {name: AWS_REGION, value: {{ . | quote }}}
 {{- end }}
-{{- with .endpoint }}
+{{- with include "docsplit.endpoint" $ }}
 - {name: AWS_ENDPOINT, value: {{ . | quote }}}
 {{- if hasPrefix "http://" . }}
 - {name: AWS_ALLOW_HTTP, value: "true"}
 {{- end }}
+{{- end }}
+{{- if .cache.gigabytes }}
+- {name: AWS_PROXY_URL, value: "http://127.0.0.1:3128"}
+# where roles become credentials
+- {name: AWS_PROXY_EXCLUDES, value: "sts.amazonaws.com,sts.{{ .region }}.amazonaws.com,169.254.0.0/16"}
 {{- end }}
 {{- end }}
 {{- end }}
