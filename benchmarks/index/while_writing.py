@@ -1,0 +1,107 @@
+"""How long do searches take while other processes write the index or maintain it?
+
+    python -m benchmarks.index.while_writing documents.jsonl --documents 100000
+
+The documents are those of ``benchmarks.index.search_modes``, with one window each. A service
+answers searches by cosine over HTTP, one at a time, by the ids of stored documents, so it embeds
+nothing. Each turn has three parts: searches alone; searches while ``docsplit-index`` embeds the
+texts of the file into the same index; and searches while ``docsplit-index optimize`` merges what
+that has written.
+"""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+import numpy as np
+from rich.progress import track
+
+from benchmarks.index.search_modes import NAME, WARM_UP, build, settled
+from benchmarks.rig import documents, server
+from benchmarks.rig.markdown import table
+from benchmarks.rig.server import call
+
+PARTS = ("alone", "while documents are embedded and written", "during maintenance")
+
+
+def main() -> None:
+    """Build, search and print."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("source", type=Path)
+    parser.add_argument("--documents", type=int, default=100_000)
+    parser.add_argument("--texts", type=int, default=2000, help="texts to read from the file")
+    parser.add_argument("--searches", type=int, default=300, help="of each part of a turn")
+    parser.add_argument("--turns", type=int, default=3)
+    given = parser.parse_args()
+    texts = documents.read(given.source, given.texts)
+    seconds: dict[str, list[float]] = {part: [] for part in PARTS}
+    with tempfile.TemporaryDirectory() as work:
+        folder = Path(work, "index")
+        asyncio.run(build(folder, texts, given.documents, 1))
+        with (
+            server.started(f"--index-path={folder}") as service,
+            httpx.Client(base_url=service.url, timeout=600) as client,
+        ):
+            settled(client)
+            searched(client, given.documents, WARM_UP, 0)
+            for turn in track(range(given.turns), "turns"):
+                seconds[PARTS[0]] += searched(client, given.documents, given.searches, turn)
+                file = Path(work, f"{turn}.jsonl")
+                lines = ({"id": f"new {turn} {n}", "text": t} for n, t in enumerate(texts))
+                file.write_text("".join(json.dumps(line) + "\n" for line in lines))
+                with running(folder, str(file), "--index", NAME, "--calibrate", "0") as loading:
+                    until_written(client, f"new {turn} 0")
+                    seconds[PARTS[1]] += searched(client, given.documents, given.searches, turn)
+                    if loading.poll() is not None:
+                        raise SystemExit("the load ended early: give more --texts")
+                with running(folder, "optimize", NAME) as optimizing:
+                    while optimizing.poll() is None:
+                        seconds[PARTS[2]] += searched(client, given.documents, 1, turn)
+    rows = [
+        [part, str(len(values)), *(f"{1000 * q:.1f}" for q in np.quantile(values, [0.5, 0.99]))]
+        for part, values in seconds.items()
+    ]
+    print(table(["searches", "number", "p50 ms", "p99 ms"], rows))
+
+
+@contextmanager
+def running(folder: Path, *arguments: str) -> Iterator[subprocess.Popen[bytes]]:
+    """Run ``docsplit-index`` on a store; end it afterwards."""
+    command = [sys.executable, "-m", "service.bulk", *arguments, "--index-path", str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        yield process
+    finally:
+        process.terminate()
+        process.wait()
+
+
+def until_written(client: httpx.Client, name: str) -> None:
+    """Wait until another process has written a document."""
+    while client.get(f"/indexes/{NAME}/documents/{name}").status_code != 200:
+        time.sleep(0.2)
+
+
+def searched(client: httpx.Client, count: int, number: int, seed: int) -> list[float]:
+    """Seconds of each search."""
+    seconds = []
+    drawn = np.random.default_rng([seed, time.time_ns()]).integers(count, size=number)
+    for one in drawn.tolist():
+        started = time.perf_counter()
+        call(client, "POST", "/similar", {"index": NAME, "id": str(one), "mode": "cosine"})
+        seconds.append(time.perf_counter() - started)
+    return seconds
+
+
+if __name__ == "__main__":
+    main()
