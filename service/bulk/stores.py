@@ -59,9 +59,9 @@ async def open_indexes(settings: Settings, held: Bundles) -> Indexes:
     from service.index.storage.database import Caches
 
     root = root_of(settings)
-    path = root or settings.index_path.rstrip("/")
+    path = str(root or settings.index_path.rstrip("/"))
     # LanceDB does not say what is wrong with a bucket
-    if root is None and not bucket.Bucket(settings.index_path, settings.bucket_timeout).look():
+    if root is None and not bucket.Bucket(path, settings.bucket_timeout).holds_objects():
         raise CommandError(_EMPTY)
     caches = Caches(settings.index_cache_bytes)
     databases = [await connect(f"{path}/{p}", caches=caches) for p in ("indexes", "leases")]

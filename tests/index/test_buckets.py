@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 import httpx
+import obstore
 import pytest
 
 from service.bulk.__main__ import main
@@ -17,6 +18,7 @@ from service.index import commits
 from service.index.commits import Upsert
 from service.index.indexes import Indexes, Model, connect
 from service.index.rows import versions
+from service.index.storage import place
 from service.index.storage.bucket import Bucket
 from service.index.storage.volume import Volume
 from service.index.store import Store
@@ -77,7 +79,9 @@ def test_one_of_two_writers_creates_an_object(s3: S3Server, proxy: FaultProxy) -
     proxy.lose = re.compile(rb"PUT \S+/docsplit-probe")
     bucket.claim()
     assert proxy.lost == 1
-    assert below(s3, "probe") == below(s3, "probe", CARELESS) == []
+    assert below(s3, "probe", CARELESS) == []
+    # the probe leaves nothing but the identity of the store
+    assert below(s3, "probe") == ["probe/docsplit-store.json"]
 
 
 @pytest.mark.parametrize(
@@ -253,6 +257,62 @@ def test_a_bucket_that_vanishes_is_reported(s3: S3Server, proxy: FaultProxy) -> 
         assert fault.reason == client.volume.trouble == "gone"
         with pytest.raises(StoreError, match="bucket of index_path does not exist"):
             await client.volume.check()
+
+    asyncio.run(scenario())
+
+
+def test_an_emptied_bucket_is_not_an_empty_store(
+    s3: S3Server, proxy: FaultProxy, tmp_path: Path
+) -> None:
+    """Not even if a process that starts begins another store there."""
+    s3.create("emptied")
+    flags = ("--index-path", "s3://emptied/a")
+    with serving(tmp_path / "log", *flags) as server:
+        call(server, "PUT", "/indexes/x", {}, status=201)
+        s3.remove("emptied")
+        s3.create("emptied")
+        for _ in range(2):
+            for method, path in (("GET", "/indexes"), ("GET", "/indexes/x"), ("PUT", "/indexes/y")):
+                answer = httpx.request(method, f"{server.url}{path}", timeout=60)
+                assert answer.status_code == 503, (method, path, answer.text)
+                assert "another one is in its place" in answer.json()["error"]
+            assert httpx.get(f"{server.url}/readyz").json()["reasons"] == ["store_gone"]
+            asyncio.run(opened("s3://emptied/a"))
+        assert below(s3, "a", "emptied") == ["a/docsplit-store.json"]
+
+
+def test_a_store_of_a_former_version_gets_an_identity(
+    s3: S3Server, proxy: FaultProxy, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And until then, credentials that can only read do without."""
+    uri = f"s3://{BUCKET}/former"
+
+    async def scenario() -> None:
+        await (await opened(uri)).indexes.create("x", {})
+        obstore.delete(Bucket(uri, 5).objects(uri), place.NAME)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", READER)
+        reader = await opened(uri)
+        assert await reader.indexes.names() == ["x"]
+        await reader.volume.check(now=True)
+        monkeypatch.setenv("AWS_ACCESS_KEY_ID", WRITER)
+        writers = await asyncio.gather(*(opened(uri) for _ in range(3)))
+        for client in (*writers, reader):
+            await client.volume.check(now=True)
+        obstore.delete(Bucket(uri, 5).objects(uri), place.NAME)
+        for client in (*writers, reader):
+            with pytest.raises(StoreError, match="another one is in its place"):
+                await client.volume.check(now=True)
+
+    asyncio.run(scenario())
+
+
+def test_a_look_at_a_bucket_is_one_request(s3: S3Server, proxy: FaultProxy) -> None:
+    async def scenario() -> None:
+        client = await opened(f"s3://{BUCKET}/looked")
+        before = proxy.requests
+        for _ in range(3):
+            await client.volume.check(now=True)
+        assert proxy.requests == before + 3
 
     asyncio.run(scenario())
 

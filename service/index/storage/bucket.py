@@ -1,4 +1,4 @@
-"""An object store as the place of indexes: the probe before the first write, and its faults."""
+"""An object store as the place of indexes: its probe, its identity and its faults."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from service.errors import StoreError
+from service.index.storage import place
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -44,6 +45,10 @@ _REASONS = {
     "reason; check AWS_REGION, the credentials, and AWS_ENDPOINT, which needs AWS_ALLOW_HTTP=true "
     "with http://",
 }
+_EMPTIED = (
+    "the store at index_path is gone, or another one is in its place: restore the objects of the "
+    "bucket, or restart the service to use what is there now"
+)
 # LanceDB and obstore have no types for most of these errors. The first pattern that fits counts.
 _ERRORS = {
     "gone": "<Code>(NoSuchBucket|InvalidBucketName)",
@@ -69,6 +74,8 @@ class Bucket:
     def __init__(self, uri: str, timeout: float) -> None:
         self._uri = uri
         self._milliseconds = max(int(timeout * 1000), 1)
+        # of the store that this process uses; None for one that is only readable and has none
+        self._identity: bytes | None = None
         self._client: ObjectStore | None = None
 
     @property
@@ -82,14 +89,14 @@ class Bucket:
         }
 
     def claim(self) -> None:
-        """Check that only one of two writers can create an object.
+        """Check that only one of two writers can create an object, and find or name the store.
 
         LanceDB's commits rely on this. Without it, commits of two processes overwrite each other.
         Credentials that can only read are accepted.
 
         Raises:
-            StoreError: both can, the store does not know the condition, or the bucket cannot be
-                used.
+            StoreError: both can, the store does not know the condition, the bucket cannot be used,
+                or the store that this process has used is gone.
         """
         key = f"{PROBE}-{uuid.uuid4().hex}"
         try:
@@ -98,15 +105,27 @@ class Bucket:
             reason = reason_of(error) or "unusable"
             if reason == "denied" and self._readable():
                 log.warning("store_read_only", cause=cause(error))
+                self.look()
                 return
             raise _fault(reason) from error
         # none has if the store wrote an object, its answer was lost, and the second attempt of the
         # same writer was refused
         if created > 1:
             raise _fault("unsafe")
+        if self._identity is None:
+            self._provide()
+        self.look()
 
-    def look(self) -> bool:
-        """Whether there is anything below the prefix.
+    def look(self) -> None:
+        """Raise StoreError if the store is gone, another is in its place, or it cannot be read."""
+        held = self._read()
+        if self._identity is None:
+            self._identity = held
+        elif held != self._identity:
+            raise _fault("gone", _EMPTIED)
+
+    def holds_objects(self) -> bool:
+        """Whether there is anything below the prefix, apart from the identity.
 
         Raises:
             StoreError: the bucket cannot be read.
@@ -117,7 +136,33 @@ class Bucket:
             found = obstore.list_with_delimiter(self._own())
         except Exception as error:
             raise _fault(reason_of(error) or "unusable") from error
-        return bool(found["objects"] or found["common_prefixes"])
+        objects = [one for one in found["objects"] if one["path"] != place.NAME]
+        return bool(objects or found["common_prefixes"])
+
+    def _provide(self) -> None:
+        """Give a store an identity, unless it has one."""
+        import obstore
+        from obstore.exceptions import AlreadyExistsError
+
+        made = place.content(uuid.uuid4().hex).encode()
+        try:
+            obstore.put(self._own(), place.NAME, made, mode="create")
+        except AlreadyExistsError:
+            return
+        except Exception as error:
+            raise _fault(reason_of(error) or "unusable") from error
+
+    def _read(self) -> bytes | None:
+        """The identity of the store; None if it has none."""
+        import obstore
+
+        try:
+            return bytes(obstore.get(self._own(), place.NAME).bytes())
+        except Exception as error:
+            reason = reason_of(error)
+            if isinstance(error, FileNotFoundError) and reason is None:
+                return None
+            raise _fault(reason or "unusable") from error
 
     def _created(self, key: str) -> int:
         """How many of two writers created an object at the same time."""
@@ -141,7 +186,7 @@ class Bucket:
 
     def _readable(self) -> bool:
         try:
-            self.look()
+            self.holds_objects()
         except StoreError:
             return False
         return True
@@ -191,5 +236,6 @@ def cause(error: BaseException | None) -> str | None:
     return None if error is None else str(error).split("Debug source")[0].strip()[:500]
 
 
-def _fault(reason: str) -> StoreError:
-    return StoreError(_REASONS[reason], reason, headers={"retry-after": str(_RETRY_AFTER)})
+def _fault(reason: str, said: str | None = None) -> StoreError:
+    headers = {"retry-after": str(_RETRY_AFTER)}
+    return StoreError(said or _REASONS[reason], reason, headers=headers)

@@ -107,12 +107,10 @@ class Place:
         self._remember()
 
     def _write(self, name: str, *, replace: bool) -> None:
-        held = {"id": name, "format": _FORMAT}
-        content = json.dumps(held | {"checksum": _checksum(held)}) + "\n"
         scratch = self._file.with_name(f".{NAME}.{uuid.uuid4().hex}")
         try:
             with scratch.open("x") as file:
-                file.write(content)
+                file.write(content(name))
                 file.flush()
                 os.fsync(file.fileno())
             if replace:
@@ -137,6 +135,12 @@ class Place:
 def _stat(path: Path) -> Stat:
     held = path.stat()
     return held.st_dev, held.st_ino, held.st_size, held.st_ctime_ns
+
+
+def content(name: str) -> str:
+    """What the file of an identity holds."""
+    held = {"id": name, "format": _FORMAT}
+    return json.dumps(held | {"checksum": _checksum(held)}) + "\n"
 
 
 def identity(path: Path) -> str:
