@@ -148,7 +148,8 @@ class Follower:
             if len(tables) == 1:
                 self._settled[name] = tables
         except Exception as error:  # noqa: BLE001 the next round tries again
-            log.warning("index_reembedding_failed", index=name, reason=str(error)[:300])
+            if not await self._indexes.registry.overtook(error):
+                log.warning("index_reembedding_failed", index=name, reason=str(error)[:300])
 
     async def _once(self, name: str) -> None:
         """Do the work that an index needs now, unless another process does it."""

@@ -301,6 +301,13 @@ class Registry:
             return NotFoundError("the index was deleted during the request")
         return None
 
+    async def overtook(self, error: Exception) -> bool:
+        """Whether background work met an error because its table was deleted meanwhile."""
+        try:
+            return await self.deletion(error) is not None
+        except Exception:  # noqa: BLE001 the store is gone, and the work reports its own error
+            return False
+
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Remove the records of deleted tables."""
         await self._dropped.delete(self._dropped.of(*tables))

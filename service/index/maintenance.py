@@ -128,6 +128,8 @@ class Maintainer:
                 return
             except Exception as error:  # noqa: BLE001 the next commit tries again
                 self._commits[name] = 0
+                if await self._indexes.registry.overtook(error):
+                    continue
                 log.warning("index_maintenance_failed", index=name, reason=str(error)[:300])
 
     async def _wait(self, name: str) -> None:
@@ -199,7 +201,8 @@ async def maintain(
             step("fit a profile")
             await indexes.profiles.fit(index)
     except Exception as error:  # noqa: BLE001 the next maintenance tries again
-        log.warning("profile_not_fitted", table=index.table.name, outline=outline(error))
+        if not await indexes.registry.overtook(error):
+            log.warning("profile_not_fitted", table=index.table.name, outline=outline(error))
     return whole
 
 

@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from service.errors import NotFoundError
 from service.index import indexes as indexes_module
 from service.index import maintenance
+from service.index.follower import Follower
 from service.index.generations import LISTING_SECONDS
 from service.index.query import listing
 from service.index.rows.versions import microseconds
 from service.index.storage.database import table_names
-from tests.index.processes import HOUR, Replicas, follower, record, run
+from tests.index.processes import HOUR, Replicas, embed, follower, record, run
 
 
 @run
@@ -80,6 +85,45 @@ async def test_an_index_can_be_dropped_during_its_compaction(replicas: Replicas)
         await asyncio.gather(compaction, return_exceptions=True)
     assert met, "no drop met a compaction"
     assert await indexes.create("busy", {})
+
+
+@pytest.mark.parametrize("step", ["optimize", "fit", "reembed"])
+def test_a_deletion_during_background_work_is_no_failure(tmp_path: Path, step: str) -> None:
+    async def scenario(replicas: Replicas) -> None:
+        a, b = await replicas.open("a"), await replicas.open("b")
+        await a.create("x", {})
+        await (await a.open("x")).put([record("d")])
+        ended = asyncio.Event()
+        works: Follower | maintenance.Maintainer
+
+        def dropping(work: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+            async def overtaken(*given: Any, **options: Any) -> Any:
+                # by another process
+                await b.drop("x")
+                try:
+                    return await work(*given, **options)
+                finally:
+                    ended.set()
+
+            return overtaken
+
+        with pytest.MonkeyPatch.context() as patch, capture_logs() as said:
+            if step == "reembed":
+                works = follower(b, dropping(embed))
+                works.start()
+            else:
+                works = maintenance.Maintainer(a, dropping(embed))
+                patch.setattr(maintenance, "QUIET_SECONDS", 0.01)
+                place, name = (maintenance, step) if step == "optimize" else (a.profiles, "wanted")
+                patch.setattr(place, name, dropping(getattr(place, name)))
+                works.note("x")
+            async with asyncio.timeout(30):
+                await ended.wait()
+            await asyncio.sleep(0.2)
+            await works.close()
+        assert [one for one in said if one["log_level"] != "info"] == []
+
+    run(scenario)(tmp_path)
 
 
 @run
