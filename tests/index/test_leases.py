@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ from service.index import indexes as indexes_module
 from service.index.replicas import leases, silence
 from service.index.replicas.leases import Leases
 from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.rows.keyed import Row
 from service.index.storage.database import connect
 from tests.integrity.stores import open_indexes
 
@@ -138,6 +141,58 @@ def test_a_late_renewal_takes_no_released_lease_back(
         go_on.set()
         await renewal
         assert await other.acquire()
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("step", ["write", "read", "work", "release"])
+def test_a_process_that_ends_in_order_hands_its_lease_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    """At whatever step it is stopped, and even if LanceDB goes on with a write."""
+
+    async def scenario() -> None:
+        own, other = [Leases(await connect(str(tmp_path))) for _ in range(2)]
+        table, reached = own._table, asyncio.Event()
+        # the shared table exists before
+        assert await own.acquire("another", 600)
+        put, get = table.put, table.get
+        writes, reads = count(), count()
+        ongoing: list[asyncio.Future[None]] = []
+
+        async def slow(at: str, now: str) -> None:
+            if at == now:
+                reached.set()
+                await asyncio.sleep(0.1)
+
+        async def slow_put(*rows: Mapping[str, object], replace: bool | str = True) -> None:
+            async def write() -> None:
+                await slow(step, "release" if next(writes) else "write")
+                await put(*rows, replace=replace)
+
+            # LanceDB ends a write whose caller is cancelled
+            ongoing.append(asyncio.ensure_future(write()))
+            await asyncio.shield(ongoing[-1])
+
+        async def slow_get(key: str, columns: list[str] | None = None) -> Row | None:
+            await slow(step, "read" if next(reads) == 1 else "")
+            return await get(key, columns)
+
+        monkeypatch.setattr(table, "put", slow_put)
+        monkeypatch.setattr(table, "get", slow_get)
+
+        async def work() -> None:
+            assert await own.acquire("work", 600)
+            async with own.kept("work", 600):
+                await slow(step, "work")
+
+        working = asyncio.create_task(work())
+        await reached.wait()
+        working.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        await asyncio.gather(*ongoing)
+        assert await other.acquire("work", 600)
 
     asyncio.run(scenario())
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Coroutine
+from contextlib import asynccontextmanager, suppress
 
 import pyarrow as pa
 import structlog
@@ -47,8 +47,15 @@ class Leases:
         row = await self._table.get(name)
         if row is not None and not self._free(row, seconds):
             return False
-        await self._write(name, time.time() + seconds, row is not None and _unchanged(row))
-        row = await self._table.get(name)
+        expires, unchanged = time.time() + seconds, row is not None and _unchanged(row)
+        try:
+            await _whole(self._write(name, expires, unchanged))
+            row = await self._table.get(name)
+        except asyncio.CancelledError:
+            # nobody would renew or release it
+            with suppress(Exception):
+                await self.release(name)
+            raise
         return row is not None and row["holder"] == self._holder
 
     async def release(self, name: str) -> None:
@@ -75,8 +82,11 @@ class Leases:
             yield
         finally:
             task.cancel()
-            await asyncio.gather(task, return_exceptions=True)
-            await self.release(name)
+            await _whole(self._release_after(task, name))
+
+    async def _release_after(self, renewal: asyncio.Task[None], name: str) -> None:
+        await asyncio.gather(renewal, return_exceptions=True)
+        await self.release(name)
 
     def _free(self, row: Row, seconds: float) -> bool:
         """Whether this process may take a lease: it is its own, released, or its holder ended."""
@@ -91,6 +101,16 @@ class Leases:
         self._writes += 1
         if self._writes % _WRITES == 0:
             await self._table.tidy()
+
+
+async def _whole(work: Coroutine[None, None, None]) -> None:
+    """Do work to its end even if the caller is cancelled meanwhile."""
+    task = asyncio.ensure_future(work)
+    try:
+        await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.wait([task])
+        raise
 
 
 def _unchanged(row: Row) -> str:
