@@ -54,7 +54,7 @@ async def _tables(
     record: bool,
 ) -> None:
     for database, table in await tables(indexes, root, name):
-        before = len(report.findings)
+        before, others = len(report.findings), report.unrecorded
         if root is not None and not layout.folder(root, database, table).is_dir():
             # dropped since the listing
             continue
@@ -74,7 +74,8 @@ async def _tables(
             await _heads(root, table, report)
         if record and root is not None and len(report.findings) == before:
             recorded = await executors.STORE.run(Recorder(root).record, database, table)
-            report.unrecorded -= recorded
+            # a running service may have added files since they were counted
+            report.unrecorded = max(report.unrecorded - recorded, others)
 
 
 async def _files(root: Path, database: str, table: str, report: Report) -> None:

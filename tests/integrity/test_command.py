@@ -16,8 +16,10 @@ import pytest
 from service.bulk.__main__ import main
 from service.index.indexes import connect
 from service.index.storage import layout
+from service.integrity import check as checking
 from tests.conftest import Server, serving
 from tests.index.conftest import call
+from tests.integrity import stores
 
 TEXTS = {f"d{n}": f"The {n}th text speaks of rivers, boats and the sea." for n in range(6)}
 
@@ -176,3 +178,23 @@ def test_a_file_that_would_end_the_process_is_found_before_its_table_opens(
         assert command(capsys, copy, "check", "bad")[0] == 1
         assert command(capsys, copy, "repair", "bad")[0] == 0
         call(server, "GET", "/indexes/bad/documents/d1")
+
+
+def test_files_that_a_service_writes_meanwhile_are_not_subtracted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        index = await indexes.open("x")
+        read = checking._rows
+
+        async def rows_of(*given: Any) -> None:
+            await index.put([stores.record("later")])
+            await read(*given)
+
+        monkeypatch.setattr(checking, "_rows", rows_of)
+        report = await checking.check(indexes, tmp_path, "x", record=True)
+        assert (report.findings, report.unrecorded) == ([], 0)
+
+    asyncio.run(scenario())
