@@ -57,6 +57,22 @@ def by_index(tables: Sequence[str]) -> dict[str, list[str]]:
     return found
 
 
+def tables_of(name: str, tables: Sequence[str]) -> list[str]:
+    """The tables of an index.
+
+    Raises:
+        NotFoundError: there are none.
+    """
+    if (found := by_index(tables).get(name)) is None:
+        raise no_index()
+    return found
+
+
+def no_index() -> NotFoundError:
+    """The error of a name that no index has."""
+    return NotFoundError("there is no index of that name; GET /indexes lists all")
+
+
 @dataclass(frozen=True, slots=True)
 class Model:
     """The bundle that embeds the documents of an index."""

@@ -27,8 +27,10 @@ from service.index.generations import (
     by_index,
     is_of,
     new_table,
+    no_index,
     of_one_index,
     progress,
+    tables_of,
 )
 from service.index.generations import Model as Model
 from service.index.links.found import FoundLinks
@@ -158,7 +160,7 @@ class Indexes:
         """
         found = of_one_index(await self._held(name, still=still))
         if not found or not found[0].complete:
-            raise _no_index()
+            raise no_index()
         return found
 
     async def open(self, name: str, *, still: bool = False) -> Index:
@@ -216,21 +218,26 @@ class Indexes:
                 return True
         return False
 
-    async def drop(self, name: str) -> None:
+    async def drop(self, name: str) -> str | None:
         """Delete an index with all its generations.
+
+        Returns:
+            Its ``uid``; None if the process that created it ended meanwhile.
 
         Raises:
             NotFoundError: there is no index of that name.
         """
+        uid = None
 
         async def drop() -> None:
+            nonlocal uid
             async with self.exclusive(name):
-                held = [generation.index.table.name for generation in await self._held(name)]
-                if not held:
-                    raise _no_index()
-                await self._drop(held)
+                uid = next((one.index.identity.uid for one in await self._held(name)), None)
+                await self._drop(tables_of(name, await self.tables()))
 
+        tables_of(name, await self.tables())
         await self.database.freeing(drop)
+        return uid
 
     async def drop_generation(self, name: str, revision: str, *, check: bool = False) -> None:
         """Delete one generation of an index.
@@ -337,7 +344,3 @@ class Indexes:
                 await asyncio.sleep(0.1)
             async with self.leases.kept(name, _STRUCTURE_SECONDS):
                 yield
-
-
-def _no_index() -> NotFoundError:
-    return NotFoundError("there is no index of that name; GET /indexes lists all")

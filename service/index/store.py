@@ -250,10 +250,10 @@ class Store:
             NotFoundError: there is no index of that name.
         """
         indexes = await self.indexes()
-        uid = (await indexes.generations(name))[0].index.identity.uid
-        await indexes.drop(name)
-        await self.volume.freeing(partial(indexes.found_links.forget, uid))
-        if self.on_drop is not None:
+        uid = await indexes.drop(name)
+        if uid is not None:
+            await self.volume.freeing(partial(indexes.found_links.forget, uid))
+        if uid is not None and self.on_drop is not None:
             await self.volume.freeing(partial(self.on_drop, uid))
         self.volume.wrote()
 

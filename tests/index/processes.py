@@ -41,10 +41,10 @@ class Replicas:
     """Processes of three revisions on one path; ``a`` has created the index."""
 
     def __init__(self, path: Path) -> None:
-        self._path = path
+        self.path = path
 
     async def open(self, revision: str) -> Indexes:
-        databases = [await connect(f"{self._path}/{part}") for part in ("indexes", "leases")]
+        databases = [await connect(f"{self.path}/{part}") for part in ("indexes", "leases")]
         return Indexes(databases[0], databases[1], Model("model", revision * 64, 4))
 
     async def pair(self) -> tuple[Index, Index]:

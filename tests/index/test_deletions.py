@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from service.index.follower import Follower
 from service.index.generations import LISTING_SECONDS
 from service.index.query import listing
 from service.index.rows.versions import microseconds
+from service.index.storage import layout
 from service.index.storage.database import table_names
 from tests.index.processes import HOUR, Replicas, embed, follower, record, run
 
@@ -85,6 +87,27 @@ async def test_an_index_can_be_dropped_during_its_compaction(replicas: Replicas)
         await asyncio.gather(compaction, return_exceptions=True)
     assert met, "no drop met a compaction"
     assert await indexes.create("busy", {})
+
+
+@pytest.mark.folder
+@run
+async def test_an_index_whose_creator_ended_can_be_deleted(replicas: Replicas) -> None:
+    """A process that is killed leaves the files of a transaction, and no version."""
+    a, b = await replicas.open("a"), await replicas.open("a")
+    for name in ("x", "y"):
+        await a.create(name, {})
+        table = (await a.open(name)).table
+        files = layout.folder(replicas.path, "indexes", table.name)
+        shutil.rmtree(files / "_versions")
+    assert await b.names() == ["x", "y"]
+    # x is created once more
+    await b.create("x", {})
+    await (await b.open("x")).put([record("d")])
+    for name in ("x", "y"):
+        await b.drop(name)
+        with pytest.raises(NotFoundError):
+            await b.drop(name)
+    assert await a.names() == await b.names() == []
 
 
 @pytest.mark.parametrize("step", ["optimize", "fit", "reembed"])
