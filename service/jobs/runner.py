@@ -15,6 +15,7 @@ import structlog
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.fair_semaphore import FairSemaphore
 from service.errors import ServiceError
+from service.index.storage import bucket
 from service.index.store import Store
 from service.logs import outline
 from service.metrics import Metrics
@@ -214,7 +215,12 @@ class Runner:
             else:
                 error = task.stopped
         except Exception as fault:  # noqa: BLE001 the job states it
-            error = await self._said(fault)
+            if task.stopped is None and bucket.unreachable(fault):
+                log.warning("job_interrupted", job=job.id, reason=str(fault)[:300])
+                # another try follows, and counts
+                state = "running"
+            else:
+                error = await self._said(fault)
         finally:
             beats.cancel()
             del self._open[job.id]

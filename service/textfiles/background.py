@@ -15,6 +15,7 @@ import structlog
 from service.embedding.batching import clients
 from service.errors import NotFoundError, UnavailableError
 from service.index.replicas.silence import SILENT_SECONDS
+from service.index.storage import bucket
 from service.index.storage.layout import TEXTS
 from service.index.store import Store
 from service.jobs.runner import Runner, Task
@@ -224,7 +225,10 @@ class TextFiles:
                 model = await self._models.model(progress.options.revision)
                 tables = await self._tables()
                 await embed(tables, place, progress, model, owner, self._payer)
-            except Exception:
+            except Exception as fault:
+                if bucket.unreachable(fault):
+                    # the job goes on later
+                    raise
                 job = await (await self._runner.jobs()).get(job_id)
                 if job is None or job.ended:
                     # another replica has removed the tables

@@ -30,7 +30,7 @@ from service.textfiles.background import STRAY_SECONDS, TextFiles
 from service.textfiles.blocks import Texts, rows
 from service.textfiles.embedding import Model
 from service.textfiles.progress import MOST_DEATHS, Options, Progress
-from service.textfiles.tables import Place, Tables
+from service.textfiles.tables import Block, Place, Tables
 from tests.conftest import until
 
 ONE = Client("one")
@@ -487,3 +487,40 @@ def test_heartbeats_leave_few_versions(
     asyncio.run(beat())
     versions = len(list(tmp_path.glob("jobs.lance/_versions/*.manifest")))
     assert versions < 10 if every == 5 else versions > 20
+
+
+@pytest.mark.parametrize("failures", [1, MOST_DEATHS + 1])
+def test_a_job_goes_on_when_its_object_store_answers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failures: int
+) -> None:
+    """But not without end: the store may never take one of its blocks."""
+    lost = "Generic S3 error: Error performing PUT http://s3/a in 5s - error sending request"
+    write = Tables.add_vectors
+    left = failures
+
+    async def failing(tables: Tables, place: Place, block: Block) -> None:
+        nonlocal left
+        if block.number == 1 and left:
+            left -= 1
+            raise RuntimeError(lost)
+        await write(tables, place, block)
+
+    async def scenario() -> None:
+        replica = Replica(tmp_path)
+        monkeypatch.setattr(Tables, "add_vectors", failing)
+        job = await replica.begun(["1"], ["2"], ["3"])
+        for _ in range(failures):
+            await replica.idle()
+            assert (await replica.job(job)).state == "running"
+            await replica.files.take_over()
+        await replica.idle()
+        ended = await replica.job(job)
+        assert ended.state == ("succeeded" if failures == 1 else "failed")
+        if ended.state == "succeeded":
+            # no block that was written is embedded once more
+            assert replica.seen == ["1", "2", "2", "3"]
+            assert await replica.values(job) == [1, 2, 3]
+        else:
+            assert "send the file again" in ended.error
+
+    asyncio.run(scenario())

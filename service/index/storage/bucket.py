@@ -224,6 +224,12 @@ def reason_of(error: BaseException) -> str | None:
     return next((reason for reason, form in _ERRORS.items() if re.search(form, said)), None)
 
 
+def unreachable(error: BaseException) -> bool:
+    """Whether an object store did not answer, so that a later attempt may succeed."""
+    reason = error.reason if isinstance(error, StoreError) else reason_of(error)
+    return reason == "unreachable"
+
+
 def fault(error: BaseException) -> StoreError | None:
     """The error of a request to an object store as one for users; None for other errors."""
     reason = reason_of(error)
