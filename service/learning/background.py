@@ -26,6 +26,7 @@ from service.errors import (
     UnavailableError,
 )
 from service.index.replicas.silence import SILENT_SECONDS
+from service.index.storage import bucket
 from service.learning.stored import HeadStore
 from service.logs import outline
 from service.metrics import Metrics
@@ -244,6 +245,12 @@ class Background:
         except InvalidError as error:
             await jobs.refuse(job, str(error))
         except Exception as error:  # noqa: BLE001 it is logged
+            if bucket.unreachable(error):
+                # without heartbeats it is lost: a replica takes it over when the store answers
+                outcome = "cancelled"
+                reason = str(error)[:300]
+                log.warning("training_interrupted", classifier=job.name, reason=reason)
+                return
             log.error("training_failed", classifier=job.name, outline=outline(error))
             said = str(error) if isinstance(error, UnavailableError) else ""
             said = (

@@ -213,6 +213,39 @@ def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
     ) == float(MOST_ATTEMPTS)
 
 
+def test_a_training_goes_on_when_its_object_store_answers_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    held = jobs(tmp_path)
+    heads = Heads(held._jobs._database, "classifiers", "classifier")
+    background = trainer(held, heads, Metrics())
+    put = heads.put
+
+    async def failing(head: Head, examples: Examples | None = None) -> Head:
+        monkeypatch.setattr(heads, "put", put)
+        raise RuntimeError(
+            "Generic S3 error: Error performing PUT http://s3/a: operation timed out"
+        )
+
+    async def scenario() -> None:
+        monkeypatch.setattr(heads, "put", failing)
+        await background.start("a", SMALL, VECTORS)
+        await asyncio.gather(*background._tasks.values(), return_exceptions=True)
+        interrupted = await held.get("a")
+        assert interrupted is not None
+        assert (interrupted.state, interrupted.error) == ("running", "")
+        await held._jobs.change("name = 'a'", heartbeat=time.time() - LOST_SECONDS - 1)
+        [lost] = await held.lost()
+        again = await held.take_over(lost)
+        assert again is not None
+        background._begin(held, again, None, VECTORS)
+        await asyncio.gather(*background._tasks.values(), return_exceptions=True)
+        assert await held.get("a") is None
+        assert await heads.names() == ["a"]
+
+    asyncio.run(scenario())
+
+
 def test_a_training_whose_replica_has_a_slow_clock_goes_on_there(tmp_path: Path) -> None:
     held, metrics = jobs(tmp_path / "heads"), Metrics()
     teachers = SimpleNamespace(serves=lambda _: True)
