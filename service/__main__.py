@@ -17,7 +17,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Parse settings, open the bundle, serve.
 
     Returns:
-        Exit status: 0 after a signal, 1 when the engine failed, 2 when settings or bundle are bad.
+        Exit status: 0 after a signal, 1 when the engine failed, 2 when settings or bundle are bad,
+        3 when the address is not free.
     """
     try:
         settings = load(sys.argv[1:] if arguments is None else arguments)
@@ -28,12 +29,13 @@ def main(arguments: list[str] | None = None) -> int:
     import structlog
 
     from bundles.manifest import BundleError
-    from service import logs
+    from service import descriptors, logs
 
     logs.configure(settings.log_level, settings.log_format)
     if unknown := unknown_variables():
         structlog.get_logger("docsplit").warning("unknown_settings", variables=unknown)
     try:
+        descriptors.check_address(settings.host, settings.port)
         if settings.workers > 1:
             from service.server import supervisor
 
@@ -45,7 +47,7 @@ def main(arguments: list[str] | None = None) -> int:
         service = Service(settings, open_bundles(settings))
     except (BundleError, ServiceError, ValueError) as error:
         print(f"docsplit-serve: {error}", file=sys.stderr)  # noqa: T201
-        return 2
+        return 3 if isinstance(error, descriptors.AddressError) else 2
     except KeyboardInterrupt:
         return 128 + signal.SIGINT
     try:

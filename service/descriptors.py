@@ -1,11 +1,62 @@
-"""File descriptors: every connection takes one, and systems grant few by default."""
+"""What the system grants a service: an address, and a file descriptor for each connection."""
+
+import errno
+import socket
 
 import structlog
+
+from service.errors import CommandError
 
 log = structlog.get_logger("docsplit")
 
 # for tables, libraries, Redis and the log
 RESERVED = 512
+
+# of an address that the system's tables name and the system lacks, such as ::1 without IPv6
+_ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
+
+
+class AddressError(CommandError):
+    """The service cannot listen on its address."""
+
+
+def check_address(host: str, port: int) -> None:
+    """Find out whether the service can listen there.
+
+    Raises:
+        AddressError: another program has the port, or the address is not of this machine.
+    """
+    flag = "port (--port, DOCSPLIT_PORT)"
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
+        faults = [_fault(family, address) for family, _, _, _, address in found]
+        for fault in faults:
+            if fault is not None and (fault.errno not in _ABSENT or all(faults)):
+                raise fault
+    except (OSError, UnicodeError) as error:
+        number = error.errno if isinstance(error, OSError) else None
+        if number == errno.EADDRINUSE:
+            reason = f"another program listens on port {port} of {host}: end it, or give another"
+        elif number in (errno.EACCES, errno.EPERM):
+            reason = f"this user may not listen on port {port}: give one above 1023"
+        else:
+            flag = "host (--host, DOCSPLIT_HOST)"
+            reason = f"{host} is no address of this machine; 0.0.0.0 means all that it has"
+        raise AddressError(f"{flag}: {reason}") from error
+
+
+def _fault(family: int, address: tuple[object, ...]) -> OSError | None:
+    """Why nothing can listen on an address; None if it can."""
+    try:
+        with socket.socket(family) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            if family == socket.AF_INET6:
+                # as asyncio does, so that the address has no part in IPv4
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+            probe.bind(address)
+    except OSError as error:
+        return error
+    return None
 
 
 def room(connections: int) -> int:

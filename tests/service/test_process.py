@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -78,6 +79,29 @@ def test_an_engine_that_cannot_start_ends_the_process(tmp_path: Path) -> None:
     assert done.returncode == 1
     failed = [json.loads(line) for line in done.stderr.splitlines() if "engine_unusable" in line]
     assert "docsplit[gpu]" in failed[0]["reason"]
+
+
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_a_port_in_use_ends_the_start_before_the_engine(workers: str, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = str(other.getsockname()[1])
+        # it would be read before the engine starts
+        bundle = str(tmp_path / "missing")
+        arguments = ("--port", port, "--workers", workers, "--bundle", bundle)
+        done = forked.run("service.__main__", *arguments, folder=ROOT)
+    assert done.returncode == 3
+    [line] = done.stderr.splitlines()
+    assert line.startswith("docsplit-serve: port (--port, DOCSPLIT_PORT): another program")
+    assert f"port {port} of 127.0.0.1" in line
+
+
+@pytest.mark.parametrize("host", ["192.0.2.7", "no-such-host.invalid", "a..b"])
+def test_an_address_of_another_machine_ends_the_start(host: str, tmp_path: Path) -> None:
+    arguments = ("--host", host, "--port", "0", "--index-path", str(tmp_path))
+    done = forked.run("service.__main__", *arguments, folder=ROOT)
+    assert done.returncode == 3
+    [line] = done.stderr.splitlines()
+    assert line.startswith(f"docsplit-serve: host (--host, DOCSPLIT_HOST): {host} is no address")
 
 
 def test_any_failure_of_the_engine_at_the_start_ends_the_process() -> None:
