@@ -175,5 +175,11 @@ def test_a_flag_turns_the_page_off() -> None:
 
 def test_without_the_setting_only_the_interface_is_shown() -> None:
     path = f"/page/{load('ui', 'page').digest}/app.js"
-    assert ask("/", ui=False).text == ask(path, ui=False).text == BEHIND
+    assert ask(path, ui=False).text == BEHIND
     assert ask("/docs", ui=False).status_code == 200
+    root = ask("/", ui=False)
+    assert (root.status_code, root.json()["service"]) == (200, "docsplit")
+    assert ask(root.json()["docs"], ui=False).status_code == 200
+    empty = ask("/", "HEAD", ui=False)
+    assert (empty.content, empty.headers["content-length"]) == (b"", str(len(root.content)))
+    assert ask("/", "POST", ui=False).text == BEHIND

@@ -23,6 +23,9 @@ _DOCS_POLICY = f"{_OWN}img-src 'self' data:; {_NO_OTHERS}"
 _REVALIDATE = "no-cache"
 _FOR_EVER = "public, max-age=31536000, immutable"
 
+# the root without the page
+_ROOT = b'{"service":"docsplit","docs":"/docs","openapi":"/openapi.json","ready":"/readyz"}'
+
 
 @dataclass(frozen=True)
 class _Route:
@@ -38,7 +41,7 @@ class Pages:
 
     Args:
         app: the application behind it.
-        ui: whether to serve the page at ``/``.
+        ui: whether to serve the page at ``/``; otherwise JSON there names the documentation.
     """
 
     def __init__(self, app: ASGIApp, ui: bool) -> None:
@@ -59,6 +62,11 @@ class Pages:
             _, folder, policy = self._pages[path]
             scope["route"] = _Route(path)
             return _response(scope, folder.page, _REVALIDATE, policy)
+        if path == "/":
+            scope["route"] = _Route(path)
+            shown = b"" if scope["method"] == "HEAD" else _ROOT
+            length = {"content-length": str(len(_ROOT))}
+            return Response(shown, headers=HEADERS | length, media_type="application/json")
         for name, folder, policy in self._pages.values():
             if path.startswith(f"/{name}/"):
                 digest, _, file = path.removeprefix(f"/{name}/").partition("/")
