@@ -1,6 +1,7 @@
 """Structured logs: one JSON object per line, or text for people."""
 
 import logging
+import os
 import sys
 import traceback
 from typing import Any, Literal
@@ -38,8 +39,12 @@ def configure(level: str, form: Literal["json", "text"]) -> None:
             structlog.processors.JSONRenderer(),
         ]
     else:
+        # https://no-color.org: any value but the empty one
+        colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
         final.append(
-            structlog.dev.ConsoleRenderer(exception_formatter=structlog.dev.plain_traceback)
+            structlog.dev.ConsoleRenderer(
+                colors=colours, exception_formatter=structlog.dev.plain_traceback
+            )
         )
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import pty
 import subprocess
 import sys
+
+import pytest
 
 from service.logs import outline
 from tests.conftest import ROOT
@@ -44,6 +48,25 @@ def test_libraries_log_exceptions_without_messages() -> None:
     assert all("ValueError" in line["outline"] for line in lines)
     assert SECRET not in json.dumps(lines)
     assert SECRET not in said("text")
+
+
+@pytest.mark.parametrize(("plain", "coloured"), [(None, True), ("", True), ("1", False)])
+def test_only_terminals_get_colours(
+    plain: str | None, coloured: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    assert "\x1b[" not in said("text")
+    if plain is not None:
+        monkeypatch.setenv("NO_COLOR", plain)
+    ours, its = pty.openpty()
+    try:
+        subprocess.run([sys.executable, "-c", PROGRAM, "text"], cwd=ROOT, stderr=its, check=True)
+        shown = os.read(ours, 65_536)
+    finally:
+        os.close(ours)
+        os.close(its)
+    assert b"Exception in ASGI application" in shown
+    assert (b"\x1b[" in shown) is coloured
 
 
 def test_an_outline_names_causes_first() -> None:
