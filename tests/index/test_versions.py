@@ -226,6 +226,7 @@ def test_versions_over_http(server: Server, index: str) -> None:
     [first] = answer["versions"]
     said = call(server, "POST", path(index), {"documents": [document]}, status=412, headers=create)
     assert said["conflicts"] == [{"position": 0, "version": first}]
+    assert said["error"].startswith("documents.0: there is a document of that id")
     got = httpx.get(f"{server.url}{path(index, '/a')}")
     assert (got.headers["etag"], got.json()["version"]) == (f'"{first}"', first)
     [listed] = call(server, "GET", path(index))["documents"]
@@ -261,6 +262,7 @@ def test_a_repeated_deletion_undoes_nothing(server: Server, index: str) -> None:
     [second] = call(server, "POST", path(index), {"documents": [document]})["versions"]
     said = call(server, "DELETE", path(index, "/a%2Fb"), status=412, headers=over)
     assert said["conflicts"] == [{"position": 0, "version": second}]
+    assert said["error"].startswith("the document has another version")
     assert call(server, "GET", path(index, "/a%2Fb"))["version"] == second
     call(server, "DELETE", path(index, "/a%2Fb"), status=204, headers={"if-match": "*"})
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any
 
 from fastapi import Header, Request
@@ -94,12 +94,15 @@ def conditions(
     return {documents[0].id: whole}
 
 
-def mismatch(error: VersionError, ids: Sequence[str]) -> Response:
+def mismatch(
+    error: VersionError, ids: Sequence[str], wanted: Mapping[str, Condition] | None = None
+) -> Response:
     """The answer to a write whose condition does not hold.
 
     Args:
         error: names the documents.
         ids: ids of all documents of the request.
+        wanted: conditions of an upsert, by id; None for the document of a path.
     """
     places = {name: position for position, name in enumerate(ids)}
 
@@ -111,20 +114,29 @@ def mismatch(error: VersionError, ids: Sequence[str]) -> Response:
         ]
 
     conflicts = listed(dict(error.present))
-    reason = (
-        "there is no document of that id, but the condition names a version of it: leave the "
-        "condition out, or see whether the id is right"
-        if conflicts[0]["version"] is None
-        else "the document has another version than the condition names: read it, then write over "
-        "its present version"
-    )
+    first = conflicts[0]
+    if first["version"] is None:
+        reason = (
+            "there is no document of that id, but the condition names a version of it: leave the "
+            "condition out, or see whether the id is right"
+        )
+    elif wanted and wanted.get(ids[first["position"]]) == "absent":
+        reason = (
+            "there is a document of that id, but the condition requires that there is none: give "
+            "another id, or name the document's version in the condition"
+        )
+    else:
+        reason = (
+            "the document has another version than the condition names: read it, then write over "
+            "its present version"
+        )
     content = {
-        "error": f"documents.{conflicts[0]['position']}: {reason}",
+        "error": reason if wanted is None else f"documents.{first['position']}: {reason}",
         "error_type": "VersionMismatch",
         "conflicts": conflicts,
         "written": listed(dict(error.written)),
     }
     headers = {}
-    if len(ids) == 1 and conflicts[0]["version"] is not None:
-        headers["etag"] = f'"{conflicts[0]["version"]}"'
+    if len(ids) == 1 and first["version"] is not None:
+        headers["etag"] = f'"{first["version"]}"'
     return json_response(content, headers, status=412)

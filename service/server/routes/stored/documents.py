@@ -106,7 +106,7 @@ async def upsert_documents(
                 upsert = commits.Upsert(await index.rows(records), wanted)
                 held = await service.store.upsert(name, index.identity.uid, upsert)
     except VersionError as error:
-        return mismatch(error, ids)
+        return mismatch(error, ids, wanted)
     from service.index.rows import versions
 
     content: dict[str, Any] = {
