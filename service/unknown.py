@@ -35,8 +35,8 @@ _REMEDIES = {
     "literal_error": "give {expected}",
     "model_attributes_type": "give an object",
     "model_type": "give an object",
-    "string_too_long": "at most {max_length} characters",
-    "string_too_short": "at least {min_length} characters",
+    "string_too_long": "give a text of {max_length} or fewer characters",
+    "string_too_short": "give a text of {min_length} or more characters",
     "string_type": "give a string",
     "too_long": "give {max_length} or fewer of them",
     "too_short": "give {min_length} or more of them",
@@ -55,7 +55,11 @@ def remedy(error: ErrorDetails, forms: Mapping[str, str]) -> str:
     values = error.get("ctx", {})
     if error["type"] == "string_pattern_mismatch":
         return forms.get(values["pattern"], said)
-    known = _REMEDIES.get(error["type"])
+    kind = error["type"]
+    if isinstance(error.get("input"), str) and f"string_{kind}" in _REMEDIES:
+        # after a validator of our own, pydantic takes a text for any value with a length
+        kind = f"string_{kind}"
+    known = _REMEDIES.get(kind)
     return said if known is None else known.format(**values)
 
 

@@ -33,6 +33,13 @@ def check_refused(answer: httpx.Response, status: int, *hints: str) -> None:
     assert len(answer.content) < 500
 
 
+@pytest.mark.parametrize(("field", "most"), [("", "1 or more"), ("a" * 2000, "or fewer")])
+def test_a_text_of_a_wrong_length_is_no_list(server: Server, field: str, most: str) -> None:
+    body = json.dumps({"fields": [field]})
+    answer = send(server, body, "/indexes/any/links/find")
+    check_refused(answer, 422, "fields.0: give a text of", f"{most} characters")
+
+
 @pytest.mark.parametrize("path", ["/embed", "/"])
 @pytest.mark.parametrize(
     ("body", "status", "hint"),
