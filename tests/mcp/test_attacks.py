@@ -240,7 +240,7 @@ def test_errors_name_the_arguments(site: Site) -> None:
     said = site.tool("boss", "find_documents", index="mine", txt="a")
     assert said == '"txt" is not known; did you mean text?'
     assert site.tool("boss", "get_document", index="mine") == "id: Field required"
-    assert site.tool("boss", "list_indexes", no="a") == '"no" is not known; leave it out'
+    assert site.tool("boss", "list_indexes", no="a") == '"no" is not known; give after'
 
 
 def test_refusals_of_http_reach_the_agent(site: Site) -> None:

@@ -47,6 +47,32 @@ def test_searches_are_those_of_the_routes(site: Site, mode: str) -> None:
     assert TEXTS["cats"][snippet["start"] : snippet["end"]] == snippet["text"]
 
 
+def test_indexes_come_in_pages(site: Site) -> None:
+    names = [f"page-{number:03}" for number in range(51)]
+
+    async def resources(agent: Agent) -> list[str]:
+        first = await agent.list_resources()
+        assert first.next_cursor is not None
+        second = await agent.list_resources(cursor=first.next_cursor)
+        assert second.next_cursor is None
+        return [one.name for one in (*first.resources, *second.resources)]
+
+    with site.client("boss") as boss:
+        for name in names:
+            boss.create_index(name)
+        try:
+            first = site.tool("boss", "list_indexes")
+            assert len(first["indexes"]) == len(first["described"]) == 50
+            second = site.tool("boss", "list_indexes", after=first["next"])
+            every = ["mine", *names, "theirs"]
+            assert [*first["indexes"], *second["indexes"]] == every
+            assert second["next"] is None
+            assert site.asked("boss", resources) == every
+        finally:
+            for name in names:
+                boss.delete_index(name)
+
+
 @pytest.mark.parametrize("tool", ["find_documents", "find_passages", "find_citations"])
 @pytest.mark.parametrize("given", [{}, {"text": "a", "id": "cats"}])
 def test_a_search_needs_a_text_or_an_id(site: Site, tool: str, given: dict[str, str]) -> None:

@@ -29,7 +29,13 @@ Filter = Annotated[
 
 
 class Arguments(Body):
-    """No arguments."""
+    """Arguments of a tool."""
+
+
+class Indexes(Arguments):
+    """Arguments of list_indexes."""
+
+    after: IndexName | None = Field(None, description="`next` of the former result")
 
 
 class OfIndex(Arguments):

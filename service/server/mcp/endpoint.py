@@ -148,17 +148,18 @@ async def _call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallTo
 
 
 async def _list_resources(
-    _: Any, __: types.PaginatedRequestParams | None
+    _: Any, asked: types.PaginatedRequestParams | None
 ) -> types.ListResourcesResult:
     try:
-        names = await resources.indexes(_caller.get())
+        after = None if asked is None else asked.cursor
+        names, following = await resources.indexes(_caller.get(), after)
     except RefusedError as error:
         raise MCPError(types.INTERNAL_ERROR, str(error)) from None
     listed = [
         types.Resource(uri=resources.uri(name), name=name, mime_type="application/json")
         for name in names
     ]
-    return types.ListResourcesResult(resources=listed)
+    return types.ListResourcesResult(resources=listed, next_cursor=following)
 
 
 async def _list_templates(

@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote, urlsplit
 from pydantic import TypeAdapter
 
 from service.server.bodies.names import Identifier
-from service.server.mcp.arguments import IndexName
+from service.server.mcp.arguments import MOST_RESULTS, IndexName
 from service.server.mcp.inner import Caller, RefusedError
 
 SCHEME = "docsplit"
@@ -19,10 +19,16 @@ _INDEX: TypeAdapter[str] = TypeAdapter(IndexName)
 _ID: TypeAdapter[str] = TypeAdapter(Identifier)
 
 
-async def indexes(caller: Caller) -> list[str]:
-    """The names of the indexes that the key may use."""
+async def indexes(caller: Caller, after: str | None) -> tuple[list[str], str | None]:
+    """A page of the names of the indexes that the key may use, and what leads to the next one.
+
+    Args:
+        after: the last name of the page before; None for the first page.
+    """
     found: list[str] = (await caller.get("indexes"))["indexes"]
-    return found
+    left = [name for name in found if after is None or name > after]
+    page = left[:MOST_RESULTS]
+    return page, page[-1] if len(left) > len(page) else None
 
 
 def uri(index: str, name: str | None = None) -> str:

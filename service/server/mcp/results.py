@@ -14,10 +14,11 @@ from service.server.routes.stored.passages import PassagesOut
 
 
 class Indexes(BaseModel):
-    """The indexes that the key may use."""
+    """Some of the indexes that the key may use, in the order of their names."""
 
     indexes: list[str]
-    described: list[IndexOut] = Field(description="those that it may read, the first 50")
+    described: list[IndexOut] = Field(description="those of them that it may read")
+    next: str | None = Field(description="give it as after to see more; null: there are no more")
 
 
 class Hits(BaseModel):

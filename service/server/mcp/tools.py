@@ -31,17 +31,17 @@ class Tool:
     writes: bool = False
 
 
-async def list_indexes(caller: Caller, _: arguments.Arguments) -> dict[str, Any]:
-    """Names of all indexes, and the fields and counts of those that the key may read."""
-    names = (await caller.get("indexes"))["indexes"]
+async def list_indexes(caller: Caller, given: arguments.Indexes) -> dict[str, Any]:
+    """Names of indexes, and the fields and counts of those that the key may read."""
+    names, following = await resources.indexes(caller, given.after)
     described = []
-    for name in names[: arguments.MOST_RESULTS]:
+    for name in names:
         try:
             described.append(await caller.get("indexes", name))
         except RefusedError:
             # the key may write to the index but not read it, or the index was just deleted
             continue
-    return {"indexes": names, "described": described}
+    return {"indexes": names, "described": described, "next": following}
 
 
 async def find_documents(caller: Caller, given: arguments.Documents) -> dict[str, Any]:
@@ -122,9 +122,9 @@ TOOLS = [
     Tool(
         "list_indexes",
         "List the indexes of documents, with their number of documents and the metadata fields "
-        "that filters can name. Call it first.",
+        "that filters can name. Call it first. A result has at most 50; next leads to more.",
         list_indexes,
-        arguments.Arguments,
+        arguments.Indexes,
         results.Indexes,
     ),
     Tool(
