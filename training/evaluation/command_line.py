@@ -130,6 +130,7 @@ def _request(given: argparse.Namespace) -> Request:
         ),
         out=given.out,
         cache=given.cache,
+        baseline=given.baseline,
         max_tokens=given.max_tokens,
         precision=given.precision,
         trust_remote_code=given.trust_remote_code,

@@ -8,15 +8,16 @@ from rich.console import Console
 
 from bundles.arithmetic import ArithmeticWish
 from corpora.catalogue import Found
+from corpora.errors import DataError
 from corpora.sets import AnySet
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Representation
-from training.evaluation.encoders.opening import opened
+from training.evaluation.encoders.opening import name_of, opened
 from training.evaluation.encoders.texts_only import TextsOnly
 from training.evaluation.progress import EmbeddingProgress
 from training.evaluation.report.markdown import main_figure, main_heading
 from training.evaluation.report.text import figure
-from training.evaluation.results import Result, key, path_of, read, write
+from training.evaluation.results import Result, every, key, path_of, read, write
 from training.evaluation.tasks.task import Options, Task, UnfitError
 
 
@@ -31,6 +32,7 @@ class Request:
         options: options of the tasks.
         out: folder of the results.
         cache: folder of the vectors.
+        baseline: name of the encoder to compare with, one of these or of ``out``.
         max_tokens: window of a sentence-transformers encoder.
         precision: in which bundles compute.
         trust_remote_code: run modelling code in the folder of its weights.
@@ -42,6 +44,7 @@ class Request:
     options: Options
     out: Path
     cache: Path
+    baseline: str | None = None
     max_tokens: int | None = None
     precision: ArithmeticWish = "auto"
     trust_remote_code: bool = False
@@ -69,12 +72,13 @@ def carry_out(request: Request, console: Console) -> Evaluated:
     """Measure what has no result yet, and write each result at once.
 
     Raises:
-        TrainingError: an encoder or a set cannot be read.
+        TrainingError: an encoder or a set cannot be read, or two encoders have one name.
+        DataError: the baseline is none of the encoders.
     """
+    _check_names(request)
     evaluation = _Evaluation(request, console)
     evaluation.of(TextsOnly(), [task for task in request.tasks if task.of_texts])
     tasks = [task for task in request.tasks if not task.of_texts]
-    taken: dict[str, str] = {}
     for given in request.encoders if tasks else ():
         with opened(
             given,
@@ -84,15 +88,28 @@ def carry_out(request: Request, console: Console) -> Evaluated:
             trust_remote_code=request.trust_remote_code,
             progress=EmbeddingProgress(console),
         ) as representation:
-            name = representation.name
-            if name in taken:
-                raise SettingsError(
-                    f"{given} and {taken[name]} are both called {name}; name them, as in "
-                    f"second={given}"
-                )
-            taken[name] = given
             evaluation.of(representation, tasks)
     return Evaluated(evaluation.first, evaluation.left_out)
+
+
+def _check_names(request: Request) -> None:
+    """Refuse wrong encoders and a wrong baseline before the first measurement, which takes long."""
+    taken: dict[str, str] = {}
+    for given in request.encoders:
+        name = name_of(given)
+        if name in taken:
+            raise SettingsError(
+                f"{given} and {taken[name]} are both called {name}; name them, as in second={given}"
+            )
+        taken[name] = given
+    if request.baseline is None:
+        return
+    names = dict.fromkeys(_read_as(name, request.options) for name in taken)
+    names |= dict.fromkeys(result.encoder for result in every(request.out))
+    if request.baseline not in names:
+        raise DataError(
+            f"--baseline {request.baseline}: no such encoder; there are {', '.join(names)}"
+        )
 
 
 class _Evaluation:
@@ -128,9 +145,12 @@ class _Evaluation:
 
 def called(representation: Representation, options: Options) -> str:
     """The name in the report. It shows if the run reads only first windows."""
-    if options.reading == "whole" or representation.kind == "texts":
-        return representation.name
-    return f"{representation.name}, first window"
+    name = representation.name
+    return name if representation.kind == "texts" else _read_as(name, options)
+
+
+def _read_as(name: str, options: Options) -> str:
+    return name if options.reading == "whole" else f"{name}, first window"
 
 
 def _measure(

@@ -191,13 +191,41 @@ def test_wrong_arguments_are_named(
     assert message in capsys.readouterr().err
 
 
-def test_two_encoders_with_one_name_are_refused(
-    tiny_model: Path, data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        (["tiny={tiny}"], "both called tiny"),
+        (["other={tiny}/absent"], "absent': no such folder"),
+        (["{tiny}/config.json"], "config.json: give the folder of a bundle"),
+        (
+            ["--baseline", "tidy"],
+            "--baseline tidy: no such encoder; there are tiny, random, tf-idf",
+        ),
+        (["--baseline", "tiny", "--first-window"], "there are tiny, first window, random"),
+    ],
+)
+def test_encoders_and_baseline_are_checked_before_the_first_measurement(
+    more: list[str],
+    message: str,
+    tiny_model: Path,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    more = [f"tiny={tiny_model}", "--tasks", "retrieval"]
-    given = [f"tiny={tiny_model}", *more, "--data", str(data), "--max-tokens", "32"]
-    assert main([*given, "--out", str(tmp_path), "--cache", str(tmp_path)]) == 1
-    assert "both called tiny" in capsys.readouterr().err
+    given = [f"tiny={tiny_model}", *(one.format(tiny=tiny_model) for one in more)]
+    given += ["--max-tokens", "32", "--data", str(data), "--tasks", "retrieval"]
+    out = tmp_path / "out"
+    assert main([*given, "--out", str(out), "--cache", str(tmp_path / "cache")]) == 1
+    assert message in capsys.readouterr().err
+    assert not out.exists()
+
+
+def test_a_baseline_of_former_results_is_taken(
+    done: Path, tiny_model: Path, data: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(done / "out", tmp_path / "out")
+    more = ["--tasks", "retrieval", "--no-controls", "--baseline", "random"]
+    assert run(tiny_model, data, tmp_path, *more) == 0
 
 
 def test_encoders_whose_names_have_no_latin_letters_are_kept_apart(

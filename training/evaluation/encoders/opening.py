@@ -5,9 +5,11 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from bundles import format as bundle
 from bundles.arithmetic import ArithmeticWish
 from bundles.manifest import MANIFEST, BundleError
 from export.errors import ExportError
+from export.hub import absence
 from training.errors import SettingsError
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Encoder, Representation
@@ -58,6 +60,29 @@ def opened(
             store.close()
 
 
+def name_of(given: str) -> str:
+    """The name in the report of the encoder that ``opened`` opens for ``given``.
+
+    Raises:
+        SettingsError: there is no such encoder.
+    """
+    name, place = split_name(given)
+    if place in CONTROLS:
+        return place
+    if _is_service(place):
+        return ServiceEncoder(place, name).name
+    if Path(place, MANIFEST).is_file():
+        try:
+            return name or bundle.load(Path(place)).manifest.name
+        except BundleError as error:
+            raise SettingsError(str(error)) from None
+    _check_folder(place)
+    reason = absence(place)
+    if reason is not None:
+        raise SettingsError(f"{place!r}: {reason}")
+    return name or _folder_name(place)
+
+
 def split_name(given: str) -> tuple[str | None, str]:
     """The name and the place of ``NAME=PLACE``; the name is optional."""
     found = _NAMED.fullmatch(given)
@@ -74,7 +99,7 @@ def _encoder(
 ) -> Iterator[Encoder]:
     if place == "random":
         yield RandomVectors()
-    elif re.match(r"https?://", place):
+    elif _is_service(place):
         yield ServiceEncoder(place, name)
     elif Path(place, MANIFEST).is_file():
         # Imported only when needed: it imports onnx.
@@ -86,15 +111,27 @@ def _encoder(
             raise SettingsError(str(error)) from None
         yield encoder
     else:
-        path = Path(place)
-        if path.is_file() or (path.is_dir() and not (path / "config.json").is_file()):
-            raise SettingsError(
-                f"{place}: give the folder of a bundle ({MANIFEST}) or of a sentence-transformers "
-                "encoder (config.json), a service's URL, or a name on the hub"
-            )
+        _check_folder(place)
         # Imported only when needed: torch and transformers take seconds to import.
         from training.evaluation.encoders.folder import FolderEncoder
 
         yield FolderEncoder(
-            place, name or path.resolve().name, max_tokens, trust_remote_code=trust_remote_code
+            place, name or _folder_name(place), max_tokens, trust_remote_code=trust_remote_code
+        )
+
+
+def _is_service(place: str) -> bool:
+    return re.match(r"https?://", place) is not None
+
+
+def _folder_name(place: str) -> str:
+    return Path(place).resolve().name
+
+
+def _check_folder(place: str) -> None:
+    path = Path(place)
+    if path.is_file() or (path.is_dir() and not (path / "config.json").is_file()):
+        raise SettingsError(
+            f"{place}: give the folder of a bundle ({MANIFEST}) or of a sentence-transformers "
+            "encoder (config.json), a service's URL, or a name on the hub"
         )
