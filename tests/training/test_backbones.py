@@ -156,7 +156,11 @@ def test_modules_after_the_pooling_are_not_left_out_silently(
     assert open_start(chosen).encoder.backbone.config.hidden_size == 32
     settings = make_settings(objective={"teacher": path})
     start = open_start(settings.backbone)
-    with pytest.raises(SettingsError, match="mapped' computes its vectors by Dense too"):
+    # backbone.pooling is not a teacher's
+    with pytest.raises(
+        SettingsError,
+        match=r"^objective.teacher '.*mapped' computes its vectors by Dense too, which .* out$",
+    ):
         open_teachers(settings, start, torch.device("cpu"))
 
 
@@ -286,6 +290,14 @@ def test_a_teacher_must_have_the_tokens_and_where_it_matters_the_width(
         make_settings(objective={"view": "mlm", "teacher": str(wide)})
     with pytest.raises(ValidationError, match="several teachers need teacher_match similarities"):
         make_settings(objective={"teacher": [str(wide), str(wide)]})
+    settings = make_settings(
+        backbone={"extend_to": 128, "max_tokens": 128}, objective={"teacher": str(wide)}
+    )
+    with pytest.raises(
+        SettingsError,
+        match=r"128 is more than the 64 positions of objective.teacher '.*wide' .*another teacher",
+    ):
+        opened_teacher(settings)
     same = opened(save_tiny_model(tmp_path / "same", make_tokenizer(), seed=1, width=32))
     assert not same.encoder.training
     assert same.ids is None

@@ -86,12 +86,12 @@ class Start:
     head_weights: dict[str, Tensor]
 
 
-def open_start(settings: BackboneSettings, named: str = "backbone.path") -> Start:
-    """Open start weights.
+def open_start(settings: BackboneSettings, *, trained: bool = True) -> Start:
+    """Open start weights, or a teacher.
 
     Args:
         settings: their place, and how the training uses them.
-        named: the setting with their place, for messages.
+        trained: whether they are the start weights, whose messages name what to set.
 
     Raises:
         SettingsError: the path holds no model or no fast tokenizer, the model has fewer positions
@@ -101,7 +101,7 @@ def open_start(settings: BackboneSettings, named: str = "backbone.path") -> Star
         "revision": settings.revision,
         "trust_remote_code": settings.trust_remote_code,
     }
-    named = f"{named} {settings.path!r}"
+    named = f"{'backbone.path' if trained else 'objective.teacher'} {settings.path!r}"
     reason = absence(settings.path)
     if reason is not None:
         raise SettingsError(f"{named}: {reason}")
@@ -118,11 +118,21 @@ def open_start(settings: BackboneSettings, named: str = "backbone.path") -> Star
     if settings.extend_to:
         backbone = extend(backbone, settings.extend_to, settings.attention_window)
         tokenizer.model_max_length = settings.extend_to
-    _check_length(backbone, tokenizer, settings)
+    limit = positions(backbone, tokenizer)
+    if limit is not None and settings.max_tokens > limit:
+        remedy = "set backbone.extend_to" if trained else "name another teacher"
+        raise SettingsError(
+            f"backbone.max_tokens: {settings.max_tokens} is more than the {limit} positions of "
+            f"{named} (lower it, or {remedy})"
+        )
     if settings.static_width is not None:
         table = StaticBackbone(tokenizer, settings.static_width)
         return Start(Encoder(table, "mean"), tokenizer, {})
-    return Start(Encoder(backbone, _pooling(settings)), tokenizer, _masked_lm_weights(settings))
+    return Start(
+        Encoder(backbone, _pooling(settings, named, trained)),
+        tokenizer,
+        _masked_lm_weights(settings),
+    )
 
 
 def _override_dropout(config: Any, settings: BackboneSettings) -> None:
@@ -142,26 +152,15 @@ def _override_dropout(config: Any, settings: BackboneSettings) -> None:
             setattr(config, name, value)
 
 
-def _check_length(
-    backbone: Any, tokenizer: PreTrainedTokenizerBase, settings: BackboneSettings
-) -> None:
-    limit = positions(backbone, tokenizer)
-    if limit is not None and settings.max_tokens > limit:
-        raise SettingsError(
-            f"backbone.max_tokens: {settings.max_tokens} is more than the {limit} positions of "
-            "the model (lower it, or set backbone.extend_to)"
-        )
-
-
-def _pooling(settings: BackboneSettings) -> Pooling:
+def _pooling(settings: BackboneSettings, named: str, trained: bool) -> Pooling:
     if settings.pooling != "auto":
         return settings.pooling
     further = _further_modules(settings)
     if further:
+        remedy = "; to go on from its transformer only, set backbone.pooling to mean or cls"
         raise SettingsError(
-            f"{settings.path!r} computes its vectors by {', '.join(further)} too, which the "
-            "training leaves out; to go on from its transformer only, set backbone.pooling to mean "
-            "or cls"
+            f"{named} computes its vectors by {', '.join(further)} too, which the training leaves "
+            f"out{remedy if trained else ''}"
         )
     path = _file(settings, "1_Pooling/config.json")
     if path is None:
@@ -175,10 +174,8 @@ def _pooling(settings: BackboneSettings) -> Pooling:
     # the same direction, and vectors have unit length
     if mode in ("mean", "mean_sqrt_len_tokens"):
         return "mean"
-    raise SettingsError(
-        f"{settings.path!r} pools by {mode}; the training pools by mean or cls, which "
-        "backbone.pooling chooses"
-    )
+    remedy = ", which backbone.pooling chooses" if trained else ""
+    raise SettingsError(f"{named} pools by {mode}; the training pools by mean or cls{remedy}")
 
 
 def _further_modules(settings: BackboneSettings) -> list[str]:

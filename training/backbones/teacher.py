@@ -61,9 +61,12 @@ def _open(path: str, settings: Settings, start: Start, device: torch.device) -> 
             "extend_to": None,
             "static_width": None,
             "pooling": "auto",
+            # it never drops anything
+            "dropout": None,
+            "attention_dropout": None,
         }
     )
-    opened = open_start(asked, "objective.teacher")
+    opened = open_start(asked, trained=False)
     teacher = Teacher(
         opened.encoder.requires_grad_(False).eval().to(device),
         _ids(named, start.tokenizer, opened.tokenizer, device),
