@@ -11,6 +11,7 @@ import importlib.util
 import json
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,9 @@ from rich.table import Table
 from corpora.documents import read_links
 from corpora.errors import DataError
 from corpora.reading import links_among
+from export.checks.options import count
+from export.errors import explained
+from export.interruption import interruptible
 from training.errors import SettingsError, TrainingError
 from training.evaluation.citations import (
     Retrieval,
@@ -36,6 +40,7 @@ from training.trainer.loop import TrainingRun
 
 NUMBERS = r"(?i)\bpep(?:s)?[-\s:`]*\d+`?(?:[-/]\S*)?"
 _WINDOWS = 6
+_INTERRUPTED = 130
 
 
 def demo_settings(
@@ -63,25 +68,30 @@ def demo_settings(
     )
 
 
-def main() -> int:
-    """Measure, train, and measure again."""
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Measure, train, and measure again; returns the exit status."""
     parser = argparse.ArgumentParser(prog="python -m training.demo", description=__doc__)
     peps = Path("examples/peps")
     parser.add_argument("--documents", type=Path, default=peps / "documents.jsonl.gz")
     parser.add_argument("--citations", type=Path, default=peps / "citations.csv")
     parser.add_argument("--output", type=Path, default=Path("runs/demo"))
     parser.add_argument("--start", help="start weights; default all-MiniLM-L6-v2 as installed")
-    parser.add_argument("--steps", type=int, default=48)
+    parser.add_argument("--steps", type=count, default=48)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument(
-        "--windows", type=int, default=1, help="windows to keep of each half; default 1"
+        "--windows", type=count, default=1, help="windows to keep of each half; default 1"
     )
-    given = parser.parse_args()
+    given = parser.parse_args(arguments)
+    errors = Console(stderr=True, highlight=False)
     try:
-        return _demo(given)
-    except (TrainingError, DataError) as error:
-        Console(stderr=True).print(f"train-demo: {error}", markup=False, soft_wrap=True)
+        with interruptible():
+            return _demo(given)
+    except (TrainingError, DataError, OSError) as error:
+        errors.print(f"train-demo: {explained(error)}", markup=False, soft_wrap=True)
         return 1
+    except KeyboardInterrupt:
+        errors.print("interrupted; to continue, run the same command")
+        return _INTERRUPTED
 
 
 def _demo(given: argparse.Namespace) -> int:
@@ -93,18 +103,12 @@ def _demo(given: argparse.Namespace) -> int:
     )
     names = run.cache.names(run.held)
     links, _ = links_among(names, citations)
-    kept = given.output / "before.json"
-    if kept.is_file():  # a continued demo measured its start weights before
-        ranks = np.asarray(json.loads(kept.read_text(encoding="utf-8"))["reciprocal_ranks"])
-        before = Retrieval(**json.loads(kept.read_text(encoding="utf-8"))["retrieval"])
-    else:
-        before, ranks = _measure(run, links)
-        given.output.mkdir(parents=True, exist_ok=True)
-        record = {"retrieval": asdict(before), "reciprocal_ranks": ranks.tolist()}
-        kept.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    if not links:
+        raise DataError(f"{given.citations}: no held-out document cites another one")
+    before, ranks = _before(run, links, given.output / "before.json")
     result = run.run()
     if not result.finished:
-        return 130
+        return _INTERRUPTED
     after, new_ranks = _measure(run, links)
     low, high = difference_interval(ranks, new_ranks)
     if result.first is None or result.last is None:
@@ -126,6 +130,29 @@ def _demo(given: argparse.Namespace) -> int:
     (given.output / "demo.json").write_text(text, encoding="utf-8")
     _show(numbers, given.output)
     return 0
+
+
+def _before(
+    run: TrainingRun, links: dict[int, set[int]], kept: Path
+) -> tuple[Retrieval, npt.NDArray[np.float64]]:
+    """What the start weights reach. A continued demo has measured it already, in ``kept``."""
+    # a demo that ended before its first checkpoint leaves the file to any other in its folder
+    of = [run.settings.backbone.path, run.cache.root.name, sorted(map(list, _pairs(links)))]
+    try:
+        held = json.loads(kept.read_text(encoding="utf-8"))
+        if held["of"] == of:
+            return Retrieval(**held["retrieval"]), np.asarray(held["reciprocal_ranks"])
+    except (FileNotFoundError, ValueError, KeyError):
+        pass
+    before, ranks = _measure(run, links)
+    kept.parent.mkdir(parents=True, exist_ok=True)
+    record = {"of": of, "retrieval": asdict(before), "reciprocal_ranks": ranks.tolist()}
+    kept.write_text(json.dumps(record) + "\n", encoding="utf-8")
+    return before, ranks
+
+
+def _pairs(links: dict[int, set[int]]) -> Iterator[tuple[int, int]]:
+    return ((citing, one) for citing, cited in links.items() for one in cited)
 
 
 def _measure(

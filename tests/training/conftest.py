@@ -86,7 +86,9 @@ def tokenizer() -> PreTrainedTokenizerFast:
     return make_tokenizer()
 
 
-def save_tiny_model(folder: Path, made: PreTrainedTokenizerFast, *, seed: int, width: int) -> Path:
+def save_tiny_model(
+    folder: Path, made: PreTrainedTokenizerFast, *, seed: int, width: int, positions: int = 64
+) -> Path:
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(made),
@@ -94,7 +96,7 @@ def save_tiny_model(folder: Path, made: PreTrainedTokenizerFast, *, seed: int, w
         num_hidden_layers=2,
         num_attention_heads=4,
         intermediate_size=48,
-        max_position_embeddings=64,
+        max_position_embeddings=positions,
     )
     BertModel(config).save_pretrained(folder)
     made.save_pretrained(folder)
