@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from studies.encoders import small_encoder
 from studies.encoders.objectives import RECIPES, report, settings, trained
 from training.errors import CheckpointError
 from training.evaluation.results import Figure, Measured, Result, path_of, write
@@ -70,3 +71,10 @@ def test_a_recipe_is_a_row_with_its_interval_over_the_seeds(tmp_path: Path) -> N
     rows = dict(line.strip("| ").split(" | ") for line in lines[2:])
     # t with 2 degrees of freedom, 4.303, times .1 over the root of 3
     assert rows == {"start": ".500", "docsplit": ".700 ± .248", "simcse": ".400", "span": "–"}
+
+
+@pytest.mark.parametrize("width", ["32", "100"])
+def test_a_small_encoder_has_whole_heads(width: str, capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="2"):
+        small_encoder.main(["--documents", "absent", "--out", "out", "--width", width])
+    assert f"--width {width}: give a multiple of 64" in capsys.readouterr().err

@@ -10,6 +10,7 @@ effect of an objective is not confused with the contrastive tuning of published 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Sequence
 from pathlib import Path
 
 import pyarrow.json
@@ -18,6 +19,8 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Normalize, Pooling, Transformer
 from tokenizers import BertWordPieceTokenizer
 from transformers import BertConfig, BertModel, BertTokenizer
+
+_HEAD = 64
 
 
 def build(given: argparse.Namespace) -> None:
@@ -32,7 +35,7 @@ def build(given: argparse.Namespace) -> None:
             vocab_size=len(tokenizer),
             hidden_size=given.width,
             num_hidden_layers=given.layers,
-            num_attention_heads=given.width // 64,
+            num_attention_heads=given.width // _HEAD,
             intermediate_size=4 * given.width,
             max_position_embeddings=512,
         )
@@ -46,7 +49,7 @@ def build(given: argparse.Namespace) -> None:
     encoder.save_pretrained(str(given.out / "start"), create_model_card=False)
 
 
-def main() -> None:
+def main(arguments: Sequence[str] | None = None) -> None:
     """Build it."""
     parser = argparse.ArgumentParser(
         prog="python -m studies.encoders.small_encoder",
@@ -57,11 +60,14 @@ def main() -> None:
     add("--documents", type=Path, required=True, help="JSON Lines with a field text")
     add("--out", type=Path, required=True, help="parent of the resulting folder start")
     add("--layers", type=int, default=4)
-    add("--width", type=int, default=256)
+    add("--width", type=int, default=256, help="a multiple of 64, for heads of 64 dimensions")
     add("--vocabulary", type=int, default=8192)
     add("--max-tokens", type=int, default=128)
     add("--seed", type=int, default=0)
-    build(parser.parse_args())
+    given = parser.parse_args(arguments)
+    if given.width < _HEAD or given.width % _HEAD:
+        parser.error(f"--width {given.width}: give a multiple of {_HEAD}")
+    build(given)
 
 
 if __name__ == "__main__":
