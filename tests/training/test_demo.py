@@ -60,10 +60,10 @@ def test_a_wrong_demo_says_why(
     (tmp_path / "file").write_text("")
     assert run(start, corpus, citations, tmp_path / "file" / "demo") == 1
     assert "correct the path, then repeat the command" in capsys.readouterr().err
-    alone = tmp_path / "alone.csv"
-    alone.write_text("citing,cited\ndoc-1,elsewhere\n", encoding="utf-8")
-    assert run(start, corpus, alone, tmp_path / "demo") == 1
-    assert "alone.csv: no held-out document cites another one" in capsys.readouterr().err
+    outside = tmp_path / "outside.csv"
+    outside.write_text("citing,cited\ndoc-1,elsewhere\n", encoding="utf-8")
+    assert run(start, corpus, outside, tmp_path / "demo") == 1
+    assert "outside.csv: no held-out document cites another one" in capsys.readouterr().err
     with pytest.raises(SystemExit, match="2"):
         run(start, corpus, citations, tmp_path / "demo", "--steps", "0")
     assert "--steps" in capsys.readouterr().err
