@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from fastapi import Depends, FastAPI
+from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
+from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from service import executors
@@ -66,6 +68,21 @@ _OWN = (
     *(classifiers, suggest, labels, similar, passages, indexes, aliases, citation, links, windows),
     *(missing, files, embed_jobs, jobs, documents, many, patches, duplicates, maps, read),
 )
+
+
+def _prepare() -> list[BaseRoute]:
+    """The routes of every service. FastAPI computes their parts once, on the first look at them."""
+    router = APIRouter()
+    for module in _AS_OTHER_SERVERS:
+        router.include_router(module.router)
+    for module in _OWN:
+        router.include_router(module.router, dependencies=[Depends(known_parameters)])
+    deque(iter_route_contexts(router.routes), maxlen=0)
+    return router.routes
+
+
+# half a second of a core, which processes that are forked after the import share
+_ROUTES = _prepare()
 # request and answer headers for scripts of other origins, besides those that are always allowed
 _SENT_HEADERS = [
     "authorization",
@@ -134,6 +151,7 @@ def create_app(service: Service) -> FastAPI:
             await service.stop()
 
     app = FastAPI(
+        routes=[*_ROUTES],
         title="docsplit",
         version=version("docsplit"),
         summary="Vectors of whole documents.",
@@ -148,10 +166,6 @@ def create_app(service: Service) -> FastAPI:
         telemetry={"tracing": False, "metrics": False, "logs": False},
     )
     app.state.service = service
-    for module in _AS_OTHER_SERVERS:
-        app.include_router(module.router)
-    for module in _OWN:
-        app.include_router(module.router, dependencies=[Depends(known_parameters)])
     interface.describe(app)
     errors.install(app)
     settings = service.settings
@@ -187,7 +201,6 @@ def create_app(service: Service) -> FastAPI:
         )
     app.add_middleware(SecurityHeaders)
     app.add_middleware(Pages, ui=settings.ui)
-    # this also prepares the routes, which the first request would wait for
     paths = {route.path_format for route in iter_route_contexts(app.routes) if route.path_format}
     paths |= {MCP} if endpoint is not None else set()
     app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)

@@ -9,6 +9,7 @@ from typing import Any
 import httpx
 import pytest
 from fastapi import FastAPI
+from fastapi.routing import iter_route_contexts
 
 from service.server import interface
 from service.server.app import create_app
@@ -25,6 +26,18 @@ FORM = {"file", "files"}
 def app(tmp_path_factory: pytest.TempPathFactory) -> FastAPI:
     settings = Settings(index_path=str(tmp_path_factory.mktemp("index")))
     return create_app(Service(settings, open_bundles(settings)))
+
+
+def test_services_of_a_process_share_the_prepared_routes(app: FastAPI) -> None:
+    settings = app.state.service.settings
+    other = create_app(Service(settings, open_bundles(settings)))
+    first, second = (
+        [getattr(route, "dependant", None) for route in iter_route_contexts(made.routes)]
+        for made in (app, other)
+    )
+    assert len(first) > 60
+    assert all(one is another for one, another in zip(first, second, strict=True))
+    assert interface.document(app) == interface.document(other)
 
 
 def test_the_names_are_those_of_all_parameters_and_bodies_in_the_document(app: FastAPI) -> None:
