@@ -9,9 +9,17 @@ from service.server.page import folder
 block_telemetry()
 for name in (
     "openvino",
+    "service.__main__",
     "service.server.serving",
     "service.server.lifecycle",
+    # for the settings and the event loop
+    "yaml",
+    "uvicorn.lifespan.on",
+    "uvicorn.loops.uvloop",
     # for the first request to an index, the first training, and the reader of damaged files
+    "service.index.filling",
+    "service.index.follower",
+    "service.index.maintenance",
     "service.index.store",
     "heads.training",
     "service.integrity.reading",
