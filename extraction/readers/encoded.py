@@ -7,6 +7,7 @@ from contextlib import suppress
 from charset_normalizer import from_bytes
 
 from extraction.content import Limits, UnreadableError
+from extraction.readers import alphabets
 
 _MARKS = (
     (codecs.BOM_UTF8, "utf-8-sig"),
@@ -80,6 +81,8 @@ def _decoded(content: bytes, declared: str | None) -> str:
         raise UnreadableError(_BINARY)
     if (mended := _mended(content)) is not None:
         return mended
+    if (likely := alphabets.likely(content)) is not None:
+        return content.decode(likely, "replace")
     found = from_bytes(content)
     best = found.best()
     if best is None:
