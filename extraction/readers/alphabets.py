@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-# letters beyond ASCII of languages, and the encodings that their texts may have, the commonest first
+# letters beyond ASCII of languages, and the encodings of their texts, the commonest first
 _WEST, _CENTRE = ("cp1252",), ("cp1250", "iso8859-2")
 _TURKISH, _BALTIC = ("cp1254",), ("cp1257",)
 _ALPHABETS = (

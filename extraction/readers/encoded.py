@@ -81,8 +81,8 @@ def _decoded(content: bytes, declared: str | None) -> str:
         raise UnreadableError(_BINARY)
     if (mended := _mended(content)) is not None:
         return mended
-    if (likely := alphabets.likely(content)) is not None:
-        return content.decode(likely, "replace")
+    if (guess := alphabets.likely(content)) is not None:
+        return content.decode(guess, "replace")
     found = from_bytes(content)
     best = found.best()
     if best is None:
