@@ -30,6 +30,15 @@ def test_the_search_asks_for_a_rare_word(server: Server, index: str) -> None:
     assert first["id"] == "f"
 
 
+@pytest.mark.parametrize("word", ["cat", "dog", "war", "men", "face", "minutes"])
+def test_a_word_that_another_language_uses_everywhere_is_found(
+    server: Server, index: str, word: str
+) -> None:
+    upsert(server, index, {"id": "a", "text": f"Of the {word}."}, {"id": "b", "text": "Taxes."})
+    hits = call(server, "POST", "/similar", {"index": index, "text": word, "mode": "words"})
+    assert [hit["id"] for hit in hits] == ["a"]
+
+
 def test_frequency_by_itself_would_not_ask_for_it() -> None:
     frequent = [word for word, _ in Counter(ASKED.split()).most_common(MOST_WORDS)]
     assert "quokka" not in frequent

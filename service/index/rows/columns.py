@@ -9,14 +9,23 @@ from lancedb.table import AsyncTable
 from service.index.rows import schema
 from service.index.rows.keyed import conflicting
 
+# nobody looks for only these words, and most English texts have them
+_STOP_WORDS = (
+    "a an and are as at be but by for if in into is it no not of on or such that the their then "
+    "there these they this to was will with"
+)
+
 
 async def prepare(table: AsyncTable, *, again: bool = False) -> None:
     """Build the scalar and full-text indexes that a table lacks, or all of them again."""
     held = set() if again else await _held(table)
     wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
         "id": BTree(),
-        # ICU segments scripts without blanks
-        "text": FTS(with_position=False, base_tokenizer="icu/split"),
+        # ICU segments scripts without blanks; with it Lance would leave out the stop words of all
+        # languages, among them the English cat, dog and war
+        "text": FTS(
+            with_position=False, base_tokenizer="icu/split", custom_stop_words=_STOP_WORDS.split()
+        ),
         "links": LabelList(),
     }
     for field in await table.schema():
