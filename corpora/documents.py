@@ -288,6 +288,10 @@ def _read(
 
 
 def _contents(file: Path, name: str, reader: Reader, refuse: Refuse | None) -> Iterator[Document]:
+    shown = name.encode(errors="replace").decode()
+    if refuse is not None and shown != name:
+        refuse(Refused(shown, "its name is not UTF-8; rename the file"))
+        return
     try:
         with whole(file) as source:
             for inner, outcome in reader.read(suffix(file), source):

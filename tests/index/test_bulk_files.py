@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -86,3 +88,13 @@ def test_a_folder_is_followed_file_by_file(tmp_path: Path) -> None:
         assert await index.count() == 6
 
     scenario(tmp_path / "store")
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems refuse such names")
+def test_a_name_that_is_not_utf_8_is_refused(tmp_path: Path) -> None:
+    for name in (b"a.txt", b"caf\xe9.txt"):
+        (tmp_path / os.fsdecode(name)).write_text("A text.")
+    refused: list[Refused] = []
+    read = read_documents(tmp_path, refuse=refused.append)
+    assert [one.id for one in read] == ["a.txt"]
+    assert refused == [Refused("caf?.txt", "its name is not UTF-8; rename the file")]
