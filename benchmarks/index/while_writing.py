@@ -4,14 +4,15 @@
 
 The documents are those of ``benchmarks.index.search_modes``, with one window each. A service
 answers searches by cosine over HTTP, one at a time, by the ids of stored documents, so it embeds
-nothing. Each turn has three parts: searches alone; searches while ``docsplit-index`` embeds the
-texts of the file into the same index; and searches while ``docsplit-index optimize`` merges what
-that has written.
+nothing. Each turn has three parts: searches alone; searches while ``docsplit-index`` embeds texts
+of the file into the same index, from its first commit on; and searches while ``docsplit-index
+optimize`` builds all its indexes again. The second part must end before the texts do.
 """
 
 import argparse
 import asyncio
 import json
+import random
 import subprocess
 import sys
 import tempfile
@@ -24,12 +25,14 @@ import httpx
 import numpy as np
 from rich.progress import track
 
-from benchmarks.index.search_modes import NAME, WARM_UP, build, settled
+from benchmarks.index.search_modes import NAME, build, settled
 from benchmarks.rig import documents, server
 from benchmarks.rig.markdown import table
 from benchmarks.rig.server import call
 
-PARTS = ("alone", "while documents are embedded and written", "during maintenance")
+PARTS = ("alone", "while documents are embedded and written", "while indexes are built again")
+# seconds of searches that do not count
+WARM_UP = 5.0
 
 
 def main() -> None:
@@ -40,7 +43,7 @@ def main() -> None:
     parser.add_argument("source", type=Path)
     parser.add_argument("--documents", type=int, default=100_000)
     parser.add_argument("--texts", type=int, default=2000, help="texts to read from the file")
-    parser.add_argument("--searches", type=int, default=300, help="of each part of a turn")
+    parser.add_argument("--seconds", type=float, default=45, help="of each part of a turn")
     parser.add_argument("--turns", type=int, default=3)
     given = parser.parse_args()
     texts = documents.read(given.source, given.texts)
@@ -53,20 +56,20 @@ def main() -> None:
             httpx.Client(base_url=service.url, timeout=600) as client,
         ):
             settled(client)
-            searched(client, given.documents, WARM_UP, 0)
+            searched(client, given.documents, WARM_UP)
             for turn in track(range(given.turns), "turns"):
-                seconds[PARTS[0]] += searched(client, given.documents, given.searches, turn)
+                seconds[PARTS[0]] += searched(client, given.documents, given.seconds)
                 file = Path(work, f"{turn}.jsonl")
                 lines = ({"id": f"new {turn} {n}", "text": t} for n, t in enumerate(texts))
                 file.write_text("".join(json.dumps(line) + "\n" for line in lines))
                 with running(folder, str(file), "--index", NAME, "--calibrate", "0") as loading:
                     until_written(client, f"new {turn} 0")
-                    seconds[PARTS[1]] += searched(client, given.documents, given.searches, turn)
+                    seconds[PARTS[1]] += searched(client, given.documents, given.seconds)
                     if loading.poll() is not None:
                         raise SystemExit("the load ended early: give more --texts")
-                with running(folder, "optimize", NAME) as optimizing:
+                with running(folder, "optimize", NAME, "--rebuild") as optimizing:
                     while optimizing.poll() is None:
-                        seconds[PARTS[2]] += searched(client, given.documents, 1, turn)
+                        seconds[PARTS[2]] += searched(client, given.documents, 0.2)
     rows = [
         [part, str(len(values)), *(f"{1000 * q:.1f}" for q in np.quantile(values, [0.5, 0.99]))]
         for part, values in seconds.items()
@@ -92,15 +95,15 @@ def until_written(client: httpx.Client, name: str) -> None:
         time.sleep(0.2)
 
 
-def searched(client: httpx.Client, count: int, number: int, seed: int) -> list[float]:
-    """Seconds of each search."""
-    seconds = []
-    drawn = np.random.default_rng([seed, time.time_ns()]).integers(count, size=number)
-    for one in drawn.tolist():
-        started = time.perf_counter()
-        call(client, "POST", "/similar", {"index": NAME, "id": str(one), "mode": "cosine"})
-        seconds.append(time.perf_counter() - started)
-    return seconds
+def searched(client: httpx.Client, count: int, seconds: float) -> list[float]:
+    """Seconds of each search, for some time."""
+    found = []
+    until = time.monotonic() + seconds
+    while (started := time.monotonic()) < until:
+        number = random.randrange(count)
+        call(client, "POST", "/similar", {"index": NAME, "id": str(number), "mode": "cosine"})
+        found.append(time.monotonic() - started)
+    return found
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ from service.index.rows import schema
 from service.index.rows.keyed import conflicting
 
 # nobody looks for only these words, and most English texts have them
-_STOP_WORDS = (
+STOP_WORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then "
     "there these they this to was will with"
 )
@@ -24,7 +24,7 @@ async def prepare(table: AsyncTable, *, again: bool = False) -> None:
         # ICU segments scripts without blanks; with it Lance would leave out the stop words of all
         # languages, among them the English cat, dog and war
         "text": FTS(
-            with_position=False, base_tokenizer="icu/split", custom_stop_words=_STOP_WORDS.split()
+            with_position=False, base_tokenizer="icu/split", custom_stop_words=STOP_WORDS.split()
         ),
         "links": LabelList(),
     }
