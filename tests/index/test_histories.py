@@ -173,7 +173,7 @@ class Client(threading.Thread):
             name, place = draw.choice(DOCUMENTS), draw.choice(self._places)
             version = draw.choice([None, known[name], known[name]])
             value = f"{self._number}-{turn}"
-            kind = draw.choices(KINDS, [3, 5, 1])[0]
+            kind = draw.choices(KINDS, [3, 5, 2])[0]
             text = value if kind == "write" else None
             wanted = {"read": None, "write": version, "delete": version or None}[kind]
             event = ask(client, place, name, kind, text, wanted, faults=self._faults)
