@@ -26,25 +26,18 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
+from sklearn.feature_extraction.text import ENGLISH_STOP_WORDS
 
 from export.tasks.ranking import Ranked, rank
 from service.index.rows.columns import STOP_WORDS
 from training.evaluation.citations import difference_interval
 
-# NLTK's list, without what an apostrophe leaves of words such as don't
-ENGLISH = (
-    "i me my myself we our ours ourselves you your yours yourself yourselves he him his himself "
-    "she her hers herself it its itself they them their theirs themselves what which who whom "
-    "this that these those am is are was were be been being have has had having do does did "
-    "doing a an the and but if or because as until while of at by for with about against "
-    "between into through during before after above below to from up down in out on off over "
-    "under again further then once here there when where why how all any both each few more "
-    "most other some such no nor not only own same so than too very can will just should now"
-)
 LISTS: dict[str, dict[str, Any]] = {
     "those of all languages (Lance)": {},
     f"{len(STOP_WORDS.split())} English words": {"custom_stop_words": STOP_WORDS.split()},
-    f"{len(ENGLISH.split())} English words": {"custom_stop_words": ENGLISH.split()},
+    f"{len(ENGLISH_STOP_WORDS)} English words (scikit-learn)": {
+        "custom_stop_words": sorted(ENGLISH_STOP_WORDS)
+    },
     "none": {"remove_stop_words": False},
 }
 DEPTH = 101
