@@ -65,6 +65,8 @@ def main() -> None:
     parser.add_argument("--starts", type=int, default=3, help="first requests of each kind")
     parser.add_argument("--delay", type=float, default=100, help="ms")
     given = parser.parse_args()
+    if given.filling < 3 * (WARM_UP + 1):
+        parser.error(f"--filling: give {3 * (WARM_UP + 1)} or more")
     texts = documents.read(given.source, given.texts)
     draw = np.random.default_rng(1)
     count = WARM_UP + given.requests

@@ -19,6 +19,7 @@ from service.index.rows.checksums import Part
 from service.index.rows.record import Record, Stored
 from service.index.rows.schema import Identity
 from service.index.rows.versions import Standing, microseconds
+from service.index.storage.database import refresh
 
 if TYPE_CHECKING:
     from lancedb._lancedb import MergeResult
@@ -193,7 +194,7 @@ class Index:
             found = await query.select(columns).to_arrow()
         finally:
             if version:
-                await table.checkout_latest()
+                await refresh(table)
         return {row.pop("id"): Standing(**row) for row in found.to_pylist()}
 
     async def count(self) -> int:

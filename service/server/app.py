@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import version
@@ -77,7 +76,7 @@ def _prepare() -> list[BaseRoute]:
         router.include_router(module.router)
     for module in _OWN:
         router.include_router(module.router, dependencies=[Depends(known_parameters)])
-    deque(iter_route_contexts(router.routes), maxlen=0)
+    list(iter_route_contexts(router.routes))
     return router.routes
 
 

@@ -52,7 +52,7 @@ class Leases:
             await _whole(self._write(name, expires, unchanged))
             row = await self._table.get(name)
         except asyncio.CancelledError:
-            # nobody would renew or release it
+            # the caller does not learn that it has the lease, so it would never release it
             with suppress(Exception):
                 await self.release(name)
             raise

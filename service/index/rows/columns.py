@@ -9,7 +9,7 @@ from lancedb.table import AsyncTable
 from service.index.rows import schema
 from service.index.rows.keyed import conflicting
 
-# nobody looks for only these words, and most English texts have them
+# most English texts have these words, so they do not tell documents apart
 STOP_WORDS = (
     "a an and are as at be but by for if in into is it no not of on or such that the their then "
     "there these they this to was will with"
