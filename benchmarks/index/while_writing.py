@@ -7,7 +7,7 @@ answers searches by cosine over HTTP, one at a time, by the ids of stored docume
 nothing. Each turn has three parts: searches while nothing else runs; searches while
 ``docsplit-index`` embeds texts of the file into the same index, from its first commit on; and
 searches while ``docsplit-index optimize`` builds all its indexes again. The second part must end
-before the texts do.
+before the texts do. ``--keep`` names a folder for the index; a later run uses it again.
 """
 
 import argparse
@@ -50,12 +50,15 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=2000, help="texts to read from the file")
     parser.add_argument("--seconds", type=float, default=45, help="of each part of a turn")
     parser.add_argument("--turns", type=int, default=3)
+    parser.add_argument("--keep", type=Path, help="folder of the index; default: a temporary one")
     given = parser.parse_args()
     texts = documents.read(given.source, given.texts)
+    run = time.time_ns()
     seconds: dict[str, list[float]] = {part: [] for part in PARTS}
     with tempfile.TemporaryDirectory() as work:
-        folder = Path(work, "index")
-        asyncio.run(build(folder, texts, given.documents, 1))
+        folder = given.keep or Path(work, "index")
+        if not (folder / "indexes").is_dir():
+            asyncio.run(build(folder, texts, given.documents, 1))
         with (
             server.started(f"--index-path={folder}") as service,
             httpx.Client(base_url=service.url, timeout=600) as client,
@@ -65,10 +68,10 @@ def main() -> None:
             for turn in track(range(given.turns), "turns"):
                 seconds[PARTS[0]] += searched(client, given.documents, given.seconds)
                 file = Path(work, f"{turn}.jsonl")
-                lines = ({"id": f"new {turn} {n}", "text": t} for n, t in enumerate(texts))
+                lines = ({"id": f"new {run} {turn} {n}", "text": t} for n, t in enumerate(texts))
                 file.write_text("".join(json.dumps(line) + "\n" for line in lines))
                 with running(folder, str(file), "--index", NAME, "--calibrate", "0") as loading:
-                    until_written(client, f"new {turn} 0")
+                    until_written(client, f"new {run} {turn} 0")
                     seconds[PARTS[1]] += searched(client, given.documents, given.seconds)
                     if loading.poll() is not None:
                         raise SystemExit("the load ended early: give more --texts")
