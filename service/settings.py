@@ -55,7 +55,7 @@ class Settings(BaseSettings):
     bundle: Annotated[list[str], NoDecode, Field(min_length=1)] = [str(DEFAULT_BUNDLE)]
     """folders of the bundles to serve, separated by commas or repeated, each as PATH or NAME=PATH;
     the first one loads at the start, the others when a request needs them"""
-    bundle_shares: Annotated[list[PositiveFloat], NoDecode] = Field(default_factory=list)
+    bundle_shares: Annotated[list[PositiveFloat], NoDecode] = []
     """parts of the cores that the bundles get under load, relative to each other, separated by
     commas; none: equal parts"""
     max_bundle_bytes: NonNegativeInt = 0
@@ -155,21 +155,21 @@ class Settings(BaseSettings):
     index_cache_bytes: NonNegativeInt = 536_870_912
     """memory for parts of indexes and metadata that were read before"""
 
-    api_keys: Annotated[list[SecretStr], NoDecode] = Field(default_factory=list)
+    api_keys: Annotated[list[SecretStr], NoDecode] = []
     """accepted bearer keys, separated by commas; none: no key is needed"""
     keys_file: Path | None = None
     """TOML file of named, hashed keys; a changed file is read again"""
-    cors_origins: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    cors_origins: Annotated[list[str], NoDecode] = []
     """web origins whose scripts may call the service, separated by commas, or *; none: no script of
     another origin"""
-    trusted_proxies: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    trusted_proxies: Annotated[list[str], NoDecode] = []
     """addresses and networks whose X-Forwarded-For names the client, separated by commas; none: the
     header is ignored"""
     ui: bool = True
     """whether browsers get a page at / to search and read the indexes"""
     mcp: bool = False
     """whether agents can use the service at /mcp by the Model Context Protocol"""
-    model_aliases: Annotated[list[str], NoDecode] = Field(default_factory=list)
+    model_aliases: Annotated[list[str], NoDecode] = []
     """further model names that /v1 accepts, separated by commas"""
 
     drain_seconds: NonNegativeFloat = 5.0
