@@ -4,10 +4,11 @@
 
 The documents are those of ``benchmarks.index.search_modes``, with one window each. A service
 answers searches by cosine over HTTP, one at a time, by the ids of stored documents, so it embeds
-nothing. Each turn has three parts: searches while nothing else runs; searches while
-``docsplit-index`` embeds texts of the file into the same index, from its first commit on; and
-searches while ``docsplit-index optimize`` builds all its indexes again. The second part must end
-before the texts do. ``--keep`` names a folder for the index; a later run uses it again.
+nothing. Each turn has three parts of ``--seconds``: searches while nothing else runs; searches
+while ``docsplit-index`` embeds texts of the file into the same index, from its first commit on; and
+searches while ``docsplit-index optimize`` builds all its indexes again, until it ends or the time
+is over. The texts must last for the second part. ``--keep`` names a folder for the index; a later
+run uses it again.
 """
 
 import argparse
@@ -76,7 +77,8 @@ def main() -> None:
                     if loading.poll() is not None:
                         raise SystemExit("the load ended early: give more --texts")
                 with running(folder, "optimize", NAME, "--rebuild") as optimizing:
-                    while optimizing.poll() is None:
+                    until = time.monotonic() + given.seconds
+                    while optimizing.poll() is None and time.monotonic() < until:
                         seconds[PARTS[2]] += searched(client, given.documents, 0.2)
     rows = [
         [part, str(len(values)), *(f"{1000 * q:.1f}" for q in np.quantile(values, [0.5, 0.99]))]
