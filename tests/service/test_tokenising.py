@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from typing import TypeVar
 
 import numpy as np
 import pytest
@@ -11,7 +12,10 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, 
 
 from bundles.default import DEFAULT_BUNDLE
 from service.embedding.tokenising import Steps, in_succession
+from windowing import pieces
 from windowing.tokens import DocumentTokenizer
+
+Result = TypeVar("Result")
 
 
 def length(text: str, pauses: int = 0) -> Steps[int]:
@@ -20,14 +24,14 @@ def length(text: str, pauses: int = 0) -> Steps[int]:
     return len(text)
 
 
-def counted(works: Sequence[tuple[str, Steps[int]]]) -> tuple[list[int], int]:
+def counted(works: Sequence[tuple[str, Steps[Result]]]) -> tuple[list[Result], int]:
     """The results, and how often the work paused."""
     steps, pauses = in_succession(works), 0
     while True:
         try:
             next(steps)
         except StopIteration as ended:
-            results: list[int] = ended.value
+            results: list[Result] = ended.value
             return results, pauses
         pauses += 1
 
@@ -53,6 +57,17 @@ def test_words_start_after_any_white_space() -> None:
     expected = [i for i, s in enumerate(tokens.starts.tolist()) if i and text[s - 1 : s].isspace()]
     assert len(expected) > len(spaces) // 2
     np.testing.assert_array_equal(words, expected)
+
+
+def test_a_text_beyond_the_limit_is_not_cut_to_the_limit() -> None:
+    tokenizer = DocumentTokenizer(DEFAULT_BUNDLE / "tokenizer.json", 64)
+    text = "word " * pieces.LONGEST
+    begin, end = next(pieces.ranges(text))
+    first = len(tokenizer.encode(text[begin:end]).ids)
+    # tokenising stops after the piece that exceeds the limit
+    for limit, read in ((first - 1, first), (first, 2 * first)):
+        [found], _ = counted([(text, tokenizer.encoding(text, limit=limit))])
+        assert len(found.ids) == read
 
 
 QUERY = "Find what answers it. Query: "
