@@ -234,6 +234,19 @@ def test_a_frozen_redis_costs_little_and_is_used_again_later(redis_server: Redis
     with_redis(redis_server.url, scenario)
 
 
+def test_a_redis_that_is_back_is_noticed_without_requests(redis_server: RedisServer) -> None:
+    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+        redis_server.kill()
+        for _ in range(3):
+            await cache.get([b"1"])
+        assert not cache.healthy
+        redis_server.start()
+        await asyncio.to_thread(wait_until, lambda: cache.healthy, 20)
+        assert set(errors) == {"read"}
+
+    with_redis(redis_server.url, scenario)
+
+
 def test_a_full_redis_still_answers_reads(redis_server: RedisServer) -> None:
     async def scenario(cache: SharedCache, errors: list[str]) -> None:
         cache.put([b"1"], rows([b"1"]))

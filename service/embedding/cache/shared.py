@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
+from contextvars import Context
 from typing import Any
 
 import structlog
@@ -20,6 +21,7 @@ log = structlog.get_logger("docsplit.cache")
 _CONNECTIONS = 16
 _AT_ONCE = 512
 _WAITING_WRITES = 8192
+_SECONDS_BETWEEN_TRIALS = 1.0
 # Like MGET, but reads a limited number of bytes of each value: a huge value costs no memory here.
 # A missing value is empty, and a value of another type becomes an error in its place.
 _READ = """
@@ -71,6 +73,7 @@ class SharedCache:
         self._breaker = Breaker()
         self._writes: asyncio.Queue[tuple[bytes, Vectors]] = asyncio.Queue(_WAITING_WRITES)
         self._writer = asyncio.create_task(self._write_behind())
+        self._trials: asyncio.Task[None] | None = None
 
     @property
     def signed(self) -> bool:
@@ -123,8 +126,10 @@ class SharedCache:
                 await self._writes.join()
         except TimeoutError:
             pass
-        self._writer.cancel()
-        await asyncio.gather(self._writer, return_exceptions=True)
+        tasks = [task for task in (self._writer, self._trials) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
         await self._redis.aclose()
         await self._redis.connection_pool.disconnect()
 
@@ -171,6 +176,13 @@ class SharedCache:
         self._on_error(operation)
         if was_closed and not self._breaker.closed:
             log.warning("cache_degraded", reason=type(error).__name__)
+            # without requests nothing else would notice that Redis is back
+            self._trials = asyncio.create_task(self._try_until_it_answers(), context=Context())
+
+    async def _try_until_it_answers(self) -> None:
+        while not self.healthy:
+            await asyncio.sleep(_SECONDS_BETWEEN_TRIALS)
+            await self.get([b""])
 
 
 def _values(answers: Any, lengths: Sequence[int]) -> list[Any]:
