@@ -40,6 +40,7 @@ _REMEDIES = {
     "string_type": "give a string",
     "too_long": "give {max_length} or fewer of them",
     "too_short": "give {min_length} or more of them",
+    "tuple_type": "give a list",
 }
 """Messages for errors of pydantic, by their types: its own speak of its validation."""
 

@@ -9,13 +9,16 @@ import hashlib
 import secrets
 import tomllib
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from service.errors import ServiceError
 from service.keys.rights import EVERYTHING, Right, Rights
-from service.unknown import remedy
+from service.unknown import field_names, remedy, unknown_name
+
+if TYPE_CHECKING:
+    from pydantic_core import ErrorDetails
 
 # the service compares each request's token with every key
 MOST_KEYS = 1000
@@ -106,7 +109,19 @@ def parse(text: str, path: Path) -> dict[str, KeyEntry]:
     except ValidationError as error:
         first = error.errors(include_input=False)[0]
         place = ".".join(str(part) for part in first["loc"]) or "keys"
-        raise KeysError(f"{path}: {place}: {remedy(first, FORMS)}") from None
+        raise KeysError(f"{path}: {place}: {_advice(first)}") from None
+
+
+def _advice(error: "ErrorDetails") -> str:
+    kind = error["type"]
+    if kind == "extra_forbidden":
+        *table, name = map(str, error["loc"])
+        return unknown_name([name], field_names(KeyEntry if table else _File)) or ""
+    if kind == "missing":
+        return "missing; docsplit-keys new writes it"
+    if kind.startswith(("datetime", "timezone")):
+        return "give a date and time with an offset, such as 2027-01-01T00:00:00Z"
+    return remedy(error, FORMS)
 
 
 def read(path: Path) -> dict[str, KeyEntry]:
