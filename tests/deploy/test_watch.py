@@ -122,6 +122,15 @@ def test_the_runbook_has_exactly_the_alerts() -> None:
         assert rule["labels"]["severity"] in ("warning", "critical")
 
 
+def test_the_runbook_has_every_reason_of_the_store() -> None:
+    entry = RUNBOOK.split("## DocsplitStoreRefuses")[1].split("\n## ")[0]
+    counter = Metrics().store_errors.collect()
+    reasons = {sample.labels["reason"] for metric in counter for sample in metric.samples}
+    # DocsplitStoreGone is about this one
+    assert reasons - {"gone"} == set(re.findall(r"`(\w+)`", entry)) & reasons
+    assert "damaged" in reasons
+
+
 def test_every_alert_has_a_test_that_raises_it() -> None:
     tests = yaml.safe_load((RULES / "alerts_test.yaml").read_text())["tests"]
     raised = {
