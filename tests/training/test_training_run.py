@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -189,20 +190,49 @@ def test_an_interrupted_run_embeds_no_block_of_documents_again_for_its_clusters(
     assert losses(tmp_path / "run") == losses(tmp_path / "whole")
 
 
-def test_near_documents_are_no_negatives(make_settings: MakeSettings, tmp_path: Path) -> None:
+def test_near_documents_are_no_negatives(
+    make_settings: MakeSettings, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Random weights give all documents nearly the same vector."""
 
-    def contrastive(below: float) -> float:
-        settings = make_settings(
+    def settings(below: float) -> Settings:
+        return make_settings(
             objective={"negatives_below": below, "mlm_weight": 0.0},
             optimisation={"max_steps": 1},
             run={"output": tmp_path / str(below)},
         )
-        train(settings)
-        return losses(tmp_path / str(below))[0]
 
-    assert contrastive(0.01) == pytest.approx(0, abs=1e-6)
-    assert contrastive(1.0) > 0.1
+    def first_step(below: float) -> dict[str, float]:
+        train(settings(below))
+        return read_lines(tmp_path / str(below) / "steps.jsonl")[0]
+
+    with pytest.raises(SettingsError, match="leaves no negatives") as refused:
+        train(settings(0.01))
+    least, most = map(float, re.findall(r"\d\.\d{3}", str(refused.value)))
+    some, all_of_them = first_step((least + most) / 2), first_step(1.0)
+    assert some["contrastive"] < all_of_them["contrastive"]
+    assert 0 < some["left_out_pairs"] < 1
+    assert all_of_them["left_out_pairs"] == 0
+    assert "objective.negatives_below leaves out" in capsys.readouterr().err
+
+
+def test_any_seed_clusters_documents(make_settings: MakeSettings) -> None:
+    settings = make_settings(
+        run={"seed": 5_000_000_000}, optimisation={"cluster_size": 8, "max_steps": 1}
+    )
+    train(settings)
+    assert len(losses(settings.run.output)) == 1
+
+
+def test_a_run_goes_on_from_records_with_fewer_figures(make_settings: MakeSettings) -> None:
+    """An older version wrote the first records."""
+    settings = make_settings(optimisation={"max_steps": 2})
+    train(settings, stop_after=1)
+    steps = settings.run.output / "steps.jsonl"
+    old = {k: v for k, v in read_lines(steps)[0].items() if k != "left_out_pairs"}
+    steps.write_text(json.dumps(old) + "\n", encoding="utf-8")
+    train(settings)
+    assert "left_out_pairs" in steps.with_suffix(".csv").read_text(encoding="utf-8")
 
 
 def test_checkpoint_of_other_settings_is_refused(

@@ -57,18 +57,23 @@ class Neighbourhood(StoredArrays):
         count = max(1, round(len(numbers) / size)) if size else 1
         clusters = np.zeros(len(numbers), dtype=np.int64)
         if count > 1:
-            means = MiniBatchKMeans(count, random_state=seed, n_init=3, batch_size=4096)
+            means = MiniBatchKMeans(count, random_state=seed % (1 << 32), n_init=3, batch_size=4096)
             clusters = means.fit_predict(vectors).astype(np.int64)
         return cls(numbers, vectors, clusters, made_from)
 
     def near(self, documents: Numbers, others: Numbers, least: float) -> npt.NDArray[np.bool_]:
         """Which pairs have at least this cosine, bool ``[documents, others]``."""
+        near: npt.NDArray[np.bool_] = self.cosines(documents, others) >= least
+        return near
+
+    def cosines(self, documents: Numbers, others: Numbers) -> npt.NDArray[np.float32]:
+        """Cosines of all pairs, float32 ``[documents, others]``."""
         rows, columns = (
             self.vectors[np.searchsorted(self.documents, numbers)]
             for numbers in (documents, others)
         )
-        near: npt.NDArray[np.bool_] = rows @ columns.T >= least
-        return near
+        cosines: npt.NDArray[np.float32] = rows @ columns.T
+        return cosines
 
 
 class ClusterOrder:

@@ -81,6 +81,8 @@ def write_csv(path: Path) -> None:
     if not records:
         return
     with path.with_suffix(".csv").open("w", newline="", encoding="utf-8") as stream:
-        writer = csv.DictWriter(stream, fieldnames=list(records[0]))
+        # an interrupted run of an older version has fewer figures in its first records
+        names = dict.fromkeys(name for record in records for name in record)
+        writer = csv.DictWriter(stream, fieldnames=list(names))
         writer.writeheader()
         writer.writerows(records)

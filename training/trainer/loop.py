@@ -26,7 +26,7 @@ from training.trainer.divergence import DivergenceWatch
 from training.trainer.gradients import BatchGradients, BatchLoss
 from training.trainer.interruption import Interruption
 from training.trainer.opening import open_run
-from training.trainer.order import open_negatives, open_neighbourhood, open_order
+from training.trainer.order import check_negatives, open_negatives, open_neighbourhood, open_order
 from training.trainer.output import save_result, write_record
 from training.trainer.prefetch import prefetch
 from training.trainer.preparation import Batch, Preparation
@@ -66,6 +66,7 @@ class TrainingRun:
         )
         neighbourhood = open_neighbourhood(settings, opened, self.processes, self._chunk_tokens)
         self._order = open_order(settings, opened, neighbourhood)
+        check_negatives(settings, self._order, neighbourhood, self.processes)
         negatives = open_negatives(settings, opened, neighbourhood, self.processes)
         self.preparation = Preparation(
             self.cache,
@@ -231,6 +232,7 @@ class TrainingRun:
             "learning_rate": rate,
             "gradient_norm": norm,
             **counts,
+            "left_out_pairs": sum(b.left_out_share for b in batches) / len(batches),
             "seconds": time.monotonic() - began,
         }
 

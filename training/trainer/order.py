@@ -26,6 +26,7 @@ NEIGHBOURHOOD = "neighbourhood.npz"
 NEGATIVES = "hard-negatives.npz"
 _BLOCKS = "neighbourhood-vectors"
 _AT_ONCE = 256
+_CHECKED = 8
 
 
 class Order(Protocol):
@@ -89,6 +90,38 @@ def open_neighbourhood(
             shutil.rmtree(blocks)
     processes.barrier()
     return Neighbourhood.load(path)
+
+
+def check_negatives(
+    settings: Settings, order: Order, neighbourhood: Neighbourhood | None, processes: Processes
+) -> None:
+    """Say which share of the pairs ``negatives_below`` leaves out, by the first batches.
+
+    Raises:
+        SettingsError: it leaves out all, so that the contrastive loss would teach nothing.
+    """
+    below = settings.objective.negatives_below
+    if neighbourhood is None or below == 1 or settings.objective.contrastive is None:
+        return
+    cosines = []
+    for number in range(min(order.per_epoch, _CHECKED)):
+        batch = np.asarray(order[number])
+        found = neighbourhood.cosines(batch, batch)
+        cosines.append(found[~np.eye(len(batch), dtype=np.bool_)])
+    pairs = np.concatenate(cosines)
+    share = float((pairs >= below).mean())
+    if share == 1:
+        raise SettingsError(
+            f"objective.negatives_below: {below:g} leaves no negatives, since the start weights' "
+            f"cosines of the pairs in the first batches are {pairs.min():.3f} to "
+            f"{pairs.max():.3f}; raise it to a value between them, or leave it out"
+        )
+    console = Console(stderr=True, highlight=False, quiet=not processes.is_main)
+    console.print(
+        f"objective.negatives_below leaves out {share:.1%} of the pairs in the first batches",
+        markup=False,
+        soft_wrap=True,
+    )
 
 
 def open_negatives(

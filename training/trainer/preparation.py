@@ -120,6 +120,13 @@ class Batch:
     cut: int
     left_out: Tensor | None = None
 
+    @property
+    def left_out_share(self) -> float:
+        """Share of a first view's possible negatives that are left out."""
+        if self.left_out is None:
+            return 0.0
+        return float(self.left_out.sum()) / (self.left_out.numel() - len(self.left_out))
+
 
 class Preparation:
     """Draws views, masks tokens, cuts windows and distributes chunks."""
