@@ -25,14 +25,18 @@ def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
     documents whose label the training part would lack.
 
     Raises:
-        DataError: the file is not readable, a part is empty, or there is only one class.
+        DataError: the file is not readable, a label is a list or object, a part is empty, or there
+            is only one class.
     """
     train: list[tuple[str, str]] = []
     test: list[tuple[str, str]] = []
     left_out = 0
     stated = False
-    for _, row in rows(path, [fields.text, fields.label], ["split"]):
+    for where, row in rows(path, [fields.text, fields.label], ["split"]):
         text, label = row[fields.text], row[fields.label]
+        if isinstance(label, list | dict):
+            kind = "a list" if isinstance(label, list) else "an object"
+            raise DataError(f"{where}: {fields.label} is {kind}; a set has one label for each text")
         if not _holds_words(text) or _is_empty(label):
             left_out += 1
             continue
@@ -47,9 +51,13 @@ def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
         train += [one for one in test if one[1] not in known]
         test = [one for one in test if one[1] in known]
     if not train or not test:
+        remedy = (
+            "the column split must say train or test, or be left out"
+            if stated
+            else "give each label several different texts, or a column split with train and test"
+        )
         raise DataError(
-            f"{path}: {len(train)} documents to train on and {len(test)} to test on; the column "
-            "split must say train or test, or be left out"
+            f"{path}: {len(train)} documents to train on and {len(test)} to test on; {remedy}"
         )
     classes = sorted({label for _, label in train})
     unknown = sorted({label for _, label in test} - set(classes))
@@ -150,8 +158,12 @@ def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fie
     for where, row in rows(queries, ["text"], [fields.id, "_id"]):
         if not isinstance(row["text"], str):
             raise DataError(f"{where}: field 'text' must be text")
-        asked[_id(row, where, fields)] = row["text"]
+        if _holds_words(row["text"]):
+            asked[_id(row, where, fields)] = row["text"]
+        else:
+            left_out += 1
     grades: dict[str, dict[str, float]] = {}
+    without_answer = 0
     for where, row in rows(qrels, ["score"], _PAIR):
         query = row.get("query_id", row.get("query-id"))
         document = row.get("doc_id", row.get("corpus-id"))
@@ -163,14 +175,20 @@ def read_judged(corpus: Path, queries: Path, qrels: Path, name: str, fields: Fie
             grade = math.nan
         if not math.isfinite(grade):
             raise DataError(f"{where}: the score must be a number")
-        if row.get("split") not in (None, "test") or grade <= 0:
+        if row.get("split") not in (None, "test"):
+            continue
+        if grade <= 0:
+            without_answer += 1
             continue
         if str(query) in asked and str(document) in texts:
             grades.setdefault(str(query), {})[str(document)] = grade
         else:
             left_out += 1
     if not grades:
-        raise DataError(f"{qrels}: no judgement matches a query and a document of the set")
+        raise DataError(
+            f"{qrels}: no judgement with a score above 0 matches a query and a document of the set "
+            f"({without_answer} have a score of 0 or below)"
+        )
     answers = {document for judged in grades.values() for document in judged}
     names = list(texts)
     if fields.limit is not None:
@@ -217,7 +235,12 @@ def _texts(path: Path, fields: Fields, mask: str | None = None) -> tuple[dict[st
         if mask:
             text = re.sub(mask, " ", text)
         if _holds_words(text):
-            texts[_id(row, where, fields)] = text
+            name = _id(row, where, fields)
+            if texts.setdefault(name, text) != text:
+                raise DataError(
+                    f"{where}: a document before it has the id {name!r} and another text; give "
+                    "each its own id"
+                )
         else:
             left_out += 1
     return texts, left_out

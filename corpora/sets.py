@@ -63,7 +63,7 @@ class Judged(DataSet):
         documents: texts of the corpus.
         queries: texts.
         relevant: grades above 0 by document number, for each query.
-        left_out: documents without text, and judgements of missing documents.
+        left_out: documents and queries without text, and judgements of missing ones.
         itself: for queries that are documents of the corpus, as in ArguAna, the document's number
             by the query's.
     """

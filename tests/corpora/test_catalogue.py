@@ -266,3 +266,65 @@ def test_links_must_be_among_the_documents(tmp_path: Path) -> None:
     write_rows(tmp_path / "p" / "citations.csv", [{"citing": "1", "cited": "2"}])
     with pytest.raises(DataError, match="no pair of ids that are both in"):
         only(tmp_path / "p")
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        ([{"text": "one", "label": ["a", "b"]}], r"set\.jsonl:1: label is a list; a set has one"),
+        ([{"text": "one", "label": {"a": 1}}], r"set\.jsonl:1: label is an object; a set has one"),
+        (
+            [{"text": f"text {i}", "label": f"label {i}"} for i in range(9)],
+            "9 documents to train on and 0 to test on; give each label several different texts",
+        ),
+        (
+            [{"text": f"text {i}", "label": i % 2, "split": "train"} for i in range(9)],
+            "the column split must say train or test, or be left out",
+        ),
+    ],
+)
+def test_labels_that_make_no_set_are_refused(
+    tmp_path: Path, rows: list[dict[str, object]], message: str
+) -> None:
+    write_rows(tmp_path / "set.jsonl", rows)
+    with pytest.raises(DataError, match=message):
+        only(tmp_path / "set.jsonl")
+
+
+def judged(folder: Path, queries: list[tuple[str, str]], grades: list[tuple[str, int]]) -> object:
+    """A set of two documents, a and b; each grade belongs to a query and the document a."""
+    documents = [{"id": name, "text": f"Document {name}."} for name in "ab"]
+    write_rows(folder / "corpus.jsonl", documents)
+    write_rows(folder / "queries.jsonl", [{"id": name, "text": text} for name, text in queries])
+    qrels = [{"query_id": name, "doc_id": "a", "score": grade} for name, grade in grades]
+    write_rows(folder / "qrels.jsonl", qrels)
+    return only(folder)
+
+
+def test_queries_without_words_are_left_out(tmp_path: Path) -> None:
+    """An encoder without a score for one would find the first document."""
+    found = judged(tmp_path, [("p", "document"), ("q", " ")], [("p", 1), ("q", 1)])
+    assert isinstance(found, Judged)
+    assert found.queries == ["document"]
+    # the query and its judgement
+    assert found.left_out == 2
+
+
+def test_judgements_without_a_positive_are_refused_as_such(tmp_path: Path) -> None:
+    with pytest.raises(
+        DataError, match=r"with a score above 0 .* \(1 have a score of 0 or below\)"
+    ):
+        judged(tmp_path, [("p", "document")], [("p", 0)])
+
+
+def test_an_id_of_two_texts_is_refused(tmp_path: Path) -> None:
+    """Before, the last text replaced the others."""
+    documents = [{"id": "a", "text": text} for text in ("One.", "One.", "Two.")]
+    write_rows(tmp_path / "documents.jsonl", [*documents[:2], {"id": "b", "text": "Three."}])
+    write_rows(tmp_path / "citations.jsonl", [{"citing": "a", "cited": "b"}])
+    found = only(tmp_path)
+    assert isinstance(found, Linked)
+    assert found.documents == ["One.", "Three."]
+    write_rows(tmp_path / "documents.jsonl", documents)
+    with pytest.raises(DataError, match=r"documents\.jsonl:3: a document before it has the id 'a'"):
+        only(tmp_path)

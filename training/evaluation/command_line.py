@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from rich.console import Console
+from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
@@ -48,7 +48,8 @@ data and report.
 def main(arguments: Sequence[str] | None = None) -> int:
     """Evaluate as the command line says; returns the exit status."""
     errors = Console(stderr=True, highlight=False)
-    given = _parser().parse_args(arguments)
+    # encoders may stand before, between and after the flags
+    given = _parser().parse_intermixed_args(arguments)
     try:
         with interruptible():
             return _run(given, errors)
@@ -89,8 +90,9 @@ def _print_table(heading: Sequence[str], cells: Sequence[Sequence[str]], output:
         table.add_column(name, no_wrap=True)
     for line in cells:
         table.add_row(*map(Text, line))
-    # lines longer than the terminal are better than cut cells
-    output.print(table, width=max(output.width, _WIDEST), crop=False)
+    # Lines longer than the terminal are better than cut cells. rich bounds a table by its console.
+    output.size = ConsoleDimensions(max(output.width, _WIDEST), output.height)
+    output.print(table, crop=False)
 
 
 def _request(given: argparse.Namespace) -> Request:

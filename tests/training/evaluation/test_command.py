@@ -249,6 +249,22 @@ def test_missing_data_is_named(tiny_model: Path, capsys: pytest.CaptureFixture[s
     assert "--data: name a folder" in capsys.readouterr().err
 
 
+def test_encoders_may_stand_around_flags_and_tables_are_whole(
+    tiny_model: Path,
+    data: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "40")
+    given = ["--tasks", "retrieval", "--data", str(data), "random", "--max-tokens", "32"]
+    places = ["--out", str(tmp_path / "out"), "--cache", str(tmp_path / "cache")]
+    assert main([f"first={tiny_model}", *given, *places]) == 0
+    shown = capsys.readouterr().out
+    assert "…" not in shown
+    assert "random" in shown
+
+
 @pytest.mark.parametrize("flag", ["--draws", "--shots", "--limit"])
 def test_counts_are_above_zero(flag: str, capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
