@@ -9,6 +9,7 @@ from typing import Any, NoReturn, get_args
 import yaml
 from pydantic import BaseModel, ValidationError
 from pydantic_settings import BaseSettings, CliSettingsSource, PydanticBaseSettingsSource
+from pydantic_settings import SettingsError as UnreadableFlagError
 
 from training.errors import SettingsError
 from training.settings import Settings
@@ -41,6 +42,9 @@ The result is run.output/model, a sentence-transformers folder that also holds t
 run.png shows the course of the run. docs/reference/training.md explains objectives and settings.
 """
 
+# pydantic's words name classes of Python
+_PLAIN = {"path_type": "Input should be a path", "tuple_type": "Input should be a list"}
+
 
 class _Parser(argparse.ArgumentParser):
     """Names a wrong flag without the usage, which lists some eighty settings before the reason."""
@@ -69,8 +73,10 @@ def parse(arguments: Sequence[str]) -> Settings:
     empty: dict[str, Any] = {name: {} for name, _ in _sections()}
     # YAML reads a section whose settings are all comments as null
     file = {name: section for name, section in file.items() if section is not None}
+    given = _with_none(_merge(_merge(empty, file), _flags(rest)))
+    _check_values(given)
     try:
-        return Settings.model_validate(_with_none(_merge(_merge(empty, file), _flags(rest))))
+        return Settings.model_validate(given)
     except ValidationError as error:
         raise SettingsError("\n".join(_reasons(error))) from None
 
@@ -104,13 +110,33 @@ def _flags(arguments: Sequence[str]) -> dict[str, Any]:
         cli_avoid_json=True,
         cli_shortcuts={"data.text_field": "text-field", "data.id_field": "id-field"},
     )
-    values: dict[str, Any] = source()
+    try:
+        values: dict[str, Any] = source()
+    except UnreadableFlagError as error:
+        given = {flag.partition("=")[0] for flag in arguments}
+        groups = [f"--{name}" for name, _ in _sections() if f"--{name}" in given]
+        reasons = [f"{one}: needs the name of a setting, as in {one}.NAME" for one in groups]
+        raise SettingsError("\n".join(reasons) or str(error)) from None
     return values
+
+
+class _Loader(yaml.SafeLoader):
+    """Refuses a key that stands twice, of which YAML would keep only the last value."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """The mapping of a node."""
+        seen = set()
+        for key in [key for key, _ in node.value if isinstance(key, yaml.ScalarNode)]:
+            if key.value in seen:
+                place = f"line {key.start_mark.line + 1}"
+                raise yaml.YAMLError(f"{key.value} is there a second time in {place}")
+            seen.add(key.value)
+        return super().construct_mapping(node, deep)
 
 
 def _read(path: Path) -> dict[str, Any]:
     try:
-        content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        content = yaml.load(path.read_text(encoding="utf-8"), _Loader)  # noqa: S506 - a safe one
     except OSError as error:
         raise SettingsError(f"--config {path}: {error.strerror}") from None
     except UnicodeDecodeError as error:
@@ -146,6 +172,25 @@ def _with_none(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
+def _check_values(given: dict[str, Any]) -> None:
+    """Refuse what pydantic would read as something else: true as 1, and no path as this folder.
+
+    Raises:
+        SettingsError: names each such setting.
+    """
+    wrong = []
+    for section, model in _sections():
+        held = given[section]
+        for name, field in model.model_fields.items() if isinstance(held, dict) else ():
+            value = held.get(name)
+            if isinstance(value, bool) and field.annotation is not bool:
+                wrong.append(f"{section}.{name}: neither true nor false is a value of it")
+            if field.is_required() and value == "":
+                wrong.append(f"{section}.{name}: empty; name a file or folder")
+    if wrong:
+        raise SettingsError("\n".join(wrong))
+
+
 def setting_names() -> list[str]:
     """All settings, as ``section.name``."""
     return [f"{section}.{name}" for section, model in _sections() for name in model.model_fields]
@@ -170,5 +215,6 @@ def _reasons(error: ValidationError) -> Iterator[str]:
             yield f"{name}: missing; set it in the file or with --{name}"
         else:
             message = problem["msg"].removeprefix("Value error, ")
+            message = _PLAIN.get(problem["type"], message)
             given = "" if isinstance(problem["input"], dict) else f", not {problem['input']!r}"
             yield f"{name}: {message}{given}" if name else message

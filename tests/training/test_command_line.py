@@ -73,6 +73,11 @@ def test_the_word_none_is_a_value_of_settings_that_have_it(tmp_path: Path) -> No
         ("backbone: {extend_to: 64, max_tokens: 128}", r"extend_to \(64\) is shorter"),
         ("backbone: {attention_window: 64}", "attention_window needs backbone.extend_to"),
         ("data: {mask_pattern: '(PEP'}", r"data\.mask_pattern: .*not a valid regular expression"),
+        ("optimisation: {cluster_size: true}", r"optimisation\.cluster_size: neither true nor"),
+        ("data: {cache: 5}", r"^data\.cache: Input should be a path, not 5$"),
+        ("objective: {mix: 5}", r"^objective\.mix: Input should be a list, not 5$"),
+        ("run: {seed: 1}\nrun: {workers: 2}", r"run is there a second time in line 2"),
+        ("run: {seed: 1,\n seed: 2}", r"seed is there a second time in line 2"),
         ("- a", "expected sections"),
         ("data: {path: [", "not valid YAML"),
     ],
@@ -100,6 +105,21 @@ def test_unknown_flag_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
             parse([*NEEDED, *given])
         assert ended.value.code == 2
         assert capsys.readouterr().err == f"docsplit-train: {said}\n"
+
+
+def test_a_flag_of_a_section_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
+    """``--data`` is a flag of docsplit-evaluate; before, this was a traceback."""
+    for given in (["--data", "docs.jsonl"], ["--data=docs.jsonl"]):
+        assert main([*NEEDED, *given]) == 1
+        said = "docsplit-train: --data: needs the name of a setting, as in --data.NAME\n"
+        assert capsys.readouterr().err == said
+
+
+def test_an_empty_path_is_not_this_folder(capsys: pytest.CaptureFixture[str]) -> None:
+    """A script's variable without a value gives one."""
+    for flag, name in (("--data.path", "data.path"), ("--run.output", "run.output")):
+        assert main([*NEEDED, flag, ""]) == 1
+        assert f"{name}: empty; name a file or folder" in capsys.readouterr().err
 
 
 def test_a_section_of_comments_is_empty(tmp_path: Path) -> None:
