@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -11,12 +11,14 @@ from typing import Any
 
 import numpy as np
 import pytest
+import sentencex
+from sentencex import segment
 from transformers import PreTrainedTokenizerFast
 
 from corpora.documents import Document
 from corpora.errors import DataError
 from tests.training.conftest import MakeSettings, make_documents
-from training.data import build
+from training.data import build, sentences
 from training.data.cache import TokenCache
 from training.data.sentences import split_sentences
 from training.data.sources import read_documents
@@ -25,6 +27,7 @@ from training.errors import CheckpointError
 from training.processes import Processes
 from training.settings import DataSettings
 from training.trainer.loop import TrainingRun
+from windowing.sentences import LONGEST_PARAGRAPH
 
 
 def open_cache(
@@ -77,6 +80,24 @@ def test_sentences_keep_abbreviations_together() -> None:
         "No way!",
     ]
     assert split_sentences(" \n\n ") == []
+
+
+def test_sentencex_gets_no_long_paragraph(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It takes quadratic time for some, such as Chinese ones: 23 s for 192,000 characters."""
+    lengths = []
+
+    def counted(language: str, text: str) -> Iterable[str]:
+        lengths.append(len(text))
+        return segment(language, text)
+
+    monkeypatch.setattr(sentences, "segment", counted)
+    monkeypatch.setattr(sentencex, "segment", counted)
+    assert split_sentences("我们的语言。" * 4000 + "\n\nE.g. one. Two.") == [
+        *["我们的语言。"] * 4000,
+        "E.g. one.",
+        "Two.",
+    ]
+    assert max(lengths) <= LONGEST_PARAGRAPH
 
 
 def test_cache_holds_the_ids_of_whole_texts(

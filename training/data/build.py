@@ -30,7 +30,7 @@ from training.data.sources import fingerprint, read_documents
 from training.data.specials import whole_text_tokenizer
 from training.settings import DataSettings
 
-FORMAT = 2
+FORMAT = 3
 _BLOCK = 100
 _SAID_SECONDS = 10.0
 _PROGRESS = "progress.json"

@@ -6,10 +6,14 @@ figures.
 """
 
 import re
+from itertools import pairwise
 
 from sentencex import segment
 
+from windowing.sentences import LONGEST_PARAGRAPH, sentence_starts
+
 _HALVES = re.compile("[\ud800-\udfff]")
+_EMPTY_LINES = re.compile(r"\n{2,}")
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
@@ -20,7 +24,15 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         language: ISO 639-1 code. A language without its own rules uses those of a related
             language or of English.
     """
-    return [piece for piece in map(str.strip, segment(language, valid(text))) if piece]
+    pieces: list[str] = []
+    for paragraph in _EMPTY_LINES.split(valid(text)):
+        if len(paragraph) <= LONGEST_PARAGRAPH:
+            pieces += segment(language, paragraph)
+            continue
+        # sentencex would take hours for some paragraphs of megabytes, such as Chinese ones
+        places = [0, *sentence_starts(paragraph, language), len(paragraph)]
+        pieces += [paragraph[start:end] for start, end in pairwise(places)]
+    return [piece for piece in map(str.strip, pieces) if piece]
 
 
 def valid(text: str) -> str:

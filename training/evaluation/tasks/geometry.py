@@ -41,6 +41,7 @@ class Geometry(Task):
         "to 20 sentences spread over each document, by the encoder itself; the paper's Table 5 "
         "uses SimCSE."
     )
+    version = 2
     columns: ClassVar[Mapping[str, str]] = {
         "anisotropy": "anisotropy",
         "isotropy": "isotropy",

@@ -27,6 +27,7 @@ class Halves(Task):
         "documents of the sample are candidates, ranked by cosine. Copies of a document and "
         "documents of one sentence are left out. Accuracy: the document's own half is the first."
     )
+    version = 2
     columns: ClassVar[Mapping[str, str]] = {"mrr": "MRR", "accuracy": "accuracy"}
     kinds = (Labelled, Linked, Judged, Documents)
     uses = ("seed", "sample", "reading")
