@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 from pathlib import Path
 from typing import Any, get_args
 
@@ -224,6 +225,23 @@ def test_no_text_breaks_out_of_its_literal(table: Table, text: str) -> None:
 def test_malformed_filters(body: Any) -> None:
     with pytest.raises(ValidationError):
         adapter.validate_python(body)
+
+
+@pytest.mark.parametrize(
+    ("value", "hint"),
+    [
+        ("x" * 4097, "a text of 4096 or fewer characters"),
+        (math.inf, "a finite number"),
+        (math.nan, "a finite number"),
+        (10**400, "a finite number"),
+    ],
+)
+@pytest.mark.parametrize("several", [False, True])
+def test_a_value_beyond_its_limit_gets_the_limit(value: Any, hint: str, several: bool) -> None:
+    test = {"in": ["a", value]} if several else {"eq": value}
+    with pytest.raises(ValidationError) as raised:
+        adapter.validate_python({"field": "status", **test})
+    assert hint in raised.value.errors()[0]["msg"]
 
 
 @pytest.mark.parametrize(

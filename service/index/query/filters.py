@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
+from sys import float_info
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
 
 from pydantic import (
@@ -48,6 +49,8 @@ FILTERED_PARTS = 50
 # rows of a part (LanceDB's default), and rows that pass a filter and that a search compares
 _PART_ROWS, _PASSING = 4096, 2000
 
+TEXT_CHARACTERS = 4096
+
 _EXAMPLE = '; an example: {"field": "year", "gte": 2020}'
 
 Number = Annotated[float, Field(allow_inf_nan=False)]
@@ -56,15 +59,20 @@ Number = Annotated[float, Field(allow_inf_nan=False)]
 def _single(value: Any) -> Any:
     if not isinstance(value, bool | int | float | str):
         raise ValueError("give a string, a number or a boolean; in takes a list of them")
+    if isinstance(value, str):
+        if len(value) > TEXT_CHARACTERS:
+            raise ValueError(f"give a text of {TEXT_CHARACTERS} or fewer characters")
+    elif not abs(value) <= float_info.max:
+        raise ValueError("give a finite number")
     return value
 
 
-# without the check, an error speaks of the first of the types
+# without the checks, an error speaks of the first of the types
 Value = Annotated[
     bool
     | Annotated[int, Field(ge=INT64.start, lt=INT64.stop)]
     | Number
-    | Annotated[str, Field(max_length=4096)],
+    | Annotated[str, Field(max_length=TEXT_CHARACTERS)],
     BeforeValidator(_single),
 ]
 
@@ -90,7 +98,7 @@ class Condition(_Strict):
         None, alias="in", min_length=1, max_length=MAX_VALUES, fail_fast=True
     )
 
-    contains: Annotated[str, Field(max_length=4096)] | None = None
+    contains: Annotated[str, Field(max_length=TEXT_CHARACTERS)] | None = None
 
     @model_validator(mode="after")
     def _one_test(self) -> Condition:
