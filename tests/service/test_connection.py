@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
@@ -138,6 +139,30 @@ def test_a_large_head_never_reaches_the_application(server: Server) -> None:
         connection.sendall(REQUEST[:-2] + b"x: " + 500 * b"y" + b"\r\n\r\n")
         read(connection)
     assert server.began == 1
+
+
+@pytest.mark.parametrize(
+    ("sent", "said"),
+    [
+        (b"\x16\x03\x01", "Invalid method encountered"),
+        ("GET /ü HTTP/1.1\r\n\r\n".encode(), "percent-encode blanks and characters outside ASCII"),
+        (b"GET /a b HTTP/1.1\r\n\r\n", "percent-encode blanks and characters outside ASCII"),
+        (b"GET / HTTP/1.1\r\na b: c\r\n\r\n", "Invalid header token"),
+        (
+            b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n",
+            "Invalid character in chunk size",
+        ),
+    ],
+)
+def test_what_is_no_request_gets_the_reason_as_json(server: Server, sent: bytes, said: str) -> None:
+    with server.connect() as connection:
+        connection.sendall(sent)
+        with connection.makefile("rb") as answer:
+            head, _, body = answer.read().partition(b"\r\n\r\n")
+    assert head.startswith(b"HTTP/1.1 400 Bad Request\r\ncontent-type: application/json\r\n")
+    parsed = json.loads(body)
+    assert said in parsed["error"]
+    assert parsed["error_type"] == "Validation"
 
 
 def test_a_reader_at_a_steady_pace_is_not_closed() -> None:

@@ -22,6 +22,7 @@ from prometheus_client import Counter
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
+from service.errors import MalformedError
 from service.server.edge.errors import NativeError
 from service.server.edge.parser import Parser
 
@@ -74,6 +75,29 @@ class _Lingering:
         return self._connection.lingers or self._transport.is_closing()
 
 
+class _Http(HttpToolsProtocol):
+    """uvicorn's protocol; what is no request gets an error in the form of all others."""
+
+    reason = ""
+    """what the parser says of it"""
+
+    def send_400_response(self, msg: str) -> None:
+        message = f"this is no request of HTTP/1.1: {self.reason}"
+        # a blank ends the URL, so the parser misses the version after it
+        if " url " in message or "Expected HTTP/" in message:
+            message += "; percent-encode blanks and characters outside ASCII in the URL"
+        self.transport.write(_error(400, message, MalformedError.kind))
+        self.transport.close()
+
+
+def _error(status: int, message: str, kind: str) -> bytes:
+    """A whole answer, after which the connection closes."""
+    body = NativeError(error=message, error_type=kind).model_dump_json().encode()
+    head = f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
+    length = f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
+    return (head + length).encode() + body
+
+
 class BoundedConnection(asyncio.Protocol):
     """A connection of a client; ``bounded`` makes the class for uvicorn.
 
@@ -88,7 +112,7 @@ class BoundedConnection(asyncio.Protocol):
 
     def __init__(self, limits: Limits, app_state: dict[str, Any], **given: Any) -> None:
         self._limits = limits
-        self._http = HttpToolsProtocol(app_state={**app_state, KEY: self}, **given)
+        self._http = _Http(app_state={**app_state, KEY: self}, **given)
         parser = Parser(self._http, after_close=True)
         self._http.parser = cast("httptools.HttpRequestParser", parser)
         self._parser = Parser(self)
@@ -139,9 +163,10 @@ class BoundedConnection(asyncio.Protocol):
         self._moved = False
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserError:
+        except httptools.HttpParserError as error:
             # uvicorn meets the same error, and answers
             self._is_http = False
+            self._http.reason = str(error)
         if self.lingers:
             if not self._is_http:
                 self._transport.close()
@@ -270,12 +295,7 @@ class BoundedConnection(asyncio.Protocol):
             self._abort(reason)
             return
         kind = "TooLarge" if status == 431 else "Overloaded"
-        body = NativeError(error=message, error_type=kind).model_dump_json().encode()
-        head = (
-            f"HTTP/1.1 {status} {HTTPStatus(status).phrase}\r\ncontent-type: application/json\r\n"
-        )
-        length = f"content-length: {len(body)}\r\nconnection: close\r\n\r\n"
-        self._transport.write((head + length).encode() + body)
+        self._transport.write(_error(status, message, kind))
         self._limits.closed.labels(reason).inc()
         if reason == "head":
             self._linger()
