@@ -4,6 +4,9 @@ import { askKey, storedKey } from "./key.js";
 
 // digits of an integer that a number of a script may round
 const LONG = /[:[,]\s*-?\d{16,}\s*[,}\]]/;
+const PAUSE = 1000;
+// of a service that is away for a moment, or busy
+const PASSING = new Set([0, 429, 502, 503, 504]);
 const UNREACHED = "The service does not answer. Is it running, and is this computer connected?";
 
 /** An answer that is no success, with the service's own hint. */
@@ -35,6 +38,28 @@ export async function send(method, path, body, signal) {
 
 export const get = async (path, signal) => (await send("GET", path, undefined, signal)).data;
 export const post = async (path, body, signal) => (await send("POST", path, body, signal)).data;
+
+/**
+ * What a job or a training says after a pause. Work goes on while the service does not answer, so
+ * the page asks until it does.
+ * @param {(wrong: string|null) => void} tell takes what is wrong meanwhile; null once an answer came
+ */
+export async function later(path, tell, signal) {
+  let told = null;
+  for (;;) {
+    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    try {
+      const data = await get(path, signal);
+      if (told) tell(null);
+      return data;
+    } catch (error) {
+      if (!PASSING.has(error.status)) throw error;
+      // a screen reader says each text that is set
+      if (told !== error.message) tell(`${error.message} The page asks again.`);
+      told = error.message;
+    }
+  }
+}
 
 /**
  * Send files.

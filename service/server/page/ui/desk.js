@@ -255,7 +255,7 @@ export class Desk {
         if (error.status !== 409) throw error;
         before = 0;
       });
-      this.trained = await ended(this.name, this.signal);
+      this.trained = await ended(this.name, (wrong) => fill(this.page.failed, wrong && h("p.problem", {}, wrong)), this.signal);
       this.queue.trained = true;
       this.queue.reset();
       fill(this.page.failed);

@@ -1,10 +1,9 @@
 // The progress of a job that indexes uploaded files.
 
-import { get, send } from "./api.js";
+import { later, send } from "./api.js";
 import { count, fill, h } from "./dom.js";
 import { problem } from "./empty.js";
 
-const PAUSE = 1000;
 const ENDS = { succeeded: "Done", failed: "The job failed", cancelled: "The job was cancelled" };
 
 /** Show a job until it ends; return it then. */
@@ -12,11 +11,13 @@ export async function follow(report, job, signal) {
   const bar = h("progress", { "aria-label": "Files" });
   const said = h("p");
   const refused = h("div");
+  const away = h("p.problem");
+  const tell = (wrong) => fill(away, wrong);
   const stop = h("button", {
     type: "button",
     onclick: () => send("DELETE", `jobs/${job.id}`).catch((error) => fill(refused, problem(error))),
   }, "Cancel");
-  fill(report, said, bar, stop, refused);
+  fill(report, said, bar, away, stop, refused);
   for (;;) {
     const { total } = job.files;
     const done = job.files.done + job.files.failed;
@@ -30,8 +31,7 @@ export async function follow(report, job, signal) {
       stop.remove();
       return job;
     }
-    await new Promise((resolve) => setTimeout(resolve, PAUSE));
-    job = await get(`jobs/${job.id}`, signal);
+    job = await later(`jobs/${job.id}`, tell, signal);
   }
 }
 

@@ -1,7 +1,7 @@
 // The view of the map: every document of an index in two dimensions, and its topics.
 
 import { address } from "./address.js";
-import { below, get, post, send } from "./api.js";
+import { below, get, later, post, send } from "./api.js";
 import { area, simplified } from "./area.js";
 import { choose } from "./chosen.js";
 import { chooser, colours, legend, refused, wanted } from "./colours.js";
@@ -12,7 +12,6 @@ import { gestures } from "./gestures.js";
 import { Points } from "./points.js";
 import { topicTable } from "./topics.js";
 
-const PAUSE = 1000;
 const HIGHLIGHTED = 100;
 // share of new documents from which on the page advises to compute the map again
 const STALE = 0.1;
@@ -69,15 +68,16 @@ function compute(index, title, done, signal) {
 async function follow(report, job, done, signal) {
   const bar = h("progress", { "aria-label": "Progress", max: 1 });
   const said = h("p");
-  fill(report, said, bar, h("button", {
+  const away = h("p.problem");
+  const tell = (wrong) => fill(away, wrong);
+  fill(report, said, bar, away, h("button", {
     type: "button",
     onclick: () => send("DELETE", `jobs/${job.id}`).catch((error) => report.append(problem(error))),
   }, "Cancel"));
   while (!job.ended) {
     fill(said, `${STEPS[job.step.name] ?? "Working"}…`);
     bar.value = job.step.done;
-    await new Promise((resolve) => setTimeout(resolve, PAUSE));
-    job = await get(`jobs/${job.id}`, signal);
+    job = await later(`jobs/${job.id}`, tell, signal);
   }
   if (job.state === "succeeded") return void (await done());
   fill(report, h("p.problem", { role: "alert" }, job.error ?? "The job was cancelled."));

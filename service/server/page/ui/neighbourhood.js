@@ -105,6 +105,7 @@ function predictor(index, id, columns, heads, signal, redraw) {
         redraw();
       } catch (error) {
         if (error.name !== "AbortError") fill(report, problem(error));
+        button.disabled = false;
       }
     },
   }, "Predict missing citations");

@@ -19,13 +19,20 @@ export async function status(main, index, given, signal) {
   const refused = new Set();
   while (!signal.aborted) {
     try {
-      if (!document.hidden) fill(here, await panels(known, refused, signal));
+      const found = document.hidden ? null : await panels(known, refused, signal);
+      // new panels would take the focus, or what somebody marked to copy it
+      if (found && !used(here)) fill(here, found);
     } catch (error) {
       if (error.name === "AbortError") return;
       fill(here, problem(error));
     }
     await new Promise((resolve) => setTimeout(resolve, PAUSE));
   }
+}
+
+function used(place) {
+  const marked = getSelection();
+  return place.contains(document.activeElement) || (!marked.isCollapsed && place.contains(marked.anchorNode));
 }
 
 async function panels(known, refused, signal) {

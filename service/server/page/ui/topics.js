@@ -88,12 +88,13 @@ export function train(index, label, ids, chosen, said, signal) {
 
 async function put(index, wanted, examples, said, signal) {
   try {
-    fill(said, h("p.note", {}, "Training…"));
+    const tell = (wrong) => fill(said, h("p.note", {}, "Training…"), wrong && h("p.problem", {}, wrong));
+    tell(null);
     const { classifiers, untrained } = await get("classifiers", signal);
     const name = free(wanted, new Set([...classifiers, ...untrained]));
     const { status } = await send("PUT", `classifiers/${encodeURIComponent(name)}`, { index, ...examples }, signal);
     // many examples are learnt after the answer
-    if (status === 202) await ended(name, signal);
+    if (status === 202) await ended(name, tell, signal);
     fill(said, h("p.note", {}, "Trained: ", h("b", {}, name), " ", h("a", { href: address(index, "map", { labels: name }) }, "Show its labels")));
   } catch (error) {
     if (error.name !== "AbortError") fill(said, problem(error));

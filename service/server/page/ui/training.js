@@ -1,15 +1,17 @@
 // Waits for the training of a classifier.
 
-import { get } from "./api.js";
+import { get, later } from "./api.js";
 
-const PAUSE = 1000;
-
-/** The classifier once no training of it runs. */
-export async function ended(name, signal) {
-  for (;;) {
-    const found = await get(`classifiers/${encodeURIComponent(name)}`, signal);
-    if (!found.training) return found;
+/**
+ * The classifier once no training of it runs.
+ * @param {(wrong: string|null) => void} tell see `later`
+ */
+export async function ended(name, tell, signal) {
+  const path = `classifiers/${encodeURIComponent(name)}`;
+  let found = await get(path, signal);
+  while (found.training) {
     if (found.training.state === "failed") throw Object.assign(new Error(found.training.error), { status: 409 });
-    await new Promise((resolve) => setTimeout(resolve, PAUSE));
+    found = await later(path, tell, signal);
   }
+  return found;
 }

@@ -1,0 +1,64 @@
+"""The page while the service is away, and while somebody uses what the page renews by itself."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tests.conftest import Server
+from tests.page.browser import Tab, command
+
+pytestmark = pytest.mark.skipif(
+    command(Path(), 0) is None,
+    reason="needs Chromium, Google Chrome or PySide6 with QtWebEngine",
+)
+
+
+def connect(tab: Tab, connected: bool) -> None:
+    """Cut the connection of the tab to the service, or restore it."""
+    network = {"latency": 0, "downloadThroughput": -1, "uploadThroughput": -1}
+    tab("Network.emulateNetworkConditions", offline=not connected, **network)
+
+
+def test_a_job_is_followed_while_the_service_is_away(
+    tab: Tab, service: Server, tmp_path: Path
+) -> None:
+    tab.open(f"{service.url}/#/peps/add")
+    tab.wait("document.querySelector('#files')")
+    # the job is still open when the connection breaks
+    files = [tmp_path / f"{number}.txt" for number in range(40)]
+    for number, file in enumerate(files):
+        file.write_text(" ".join(f"word{number * place}" for place in range(2000)))
+    tab.choose("#files", *files)
+    tab.wait("document.querySelector('.report button')?.textContent === 'Cancel'", 60)
+    connect(tab, False)
+    try:
+        tab.wait("document.querySelector('.report').innerText.includes('The page asks again.')")
+        # another try would send the files again
+        assert "Try again" not in tab.text(".report")
+    finally:
+        connect(tab, True)
+    tab.wait("!document.querySelector('.report').innerText.includes('The page asks again.')")
+    tab.run("document.querySelector('.report button')?.click()")
+    tab.wait("!document.querySelector('.report progress')", 60)
+    # what the browser itself says of the connection
+    tab.problems = [one for one in tab.problems if "ERR_INTERNET_DISCONNECTED" not in one]
+
+
+def test_new_figures_do_not_take_the_focus(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/status")
+    tab.wait("document.querySelector('.rows a')")
+    # pauses of 5 s pass at once
+    tab.run("const later = setTimeout; window.setTimeout = (act) => later(act, 50)")
+    renewed = "document.querySelector('.rows a') !== window.link"
+    tab.run("window.link = document.querySelector('.rows a')")
+    tab.wait(renewed)
+    tab.run("window.link = document.querySelector('.rows a'); window.link.focus()")
+    asked = len(tab.loaded)
+    tab.wait("document.activeElement === window.link")
+    while len(tab.loaded) < asked + 20:
+        tab.run("new Promise((resolve) => later(resolve, 50))")
+    assert tab.run("document.activeElement === window.link")
+    tab.run("window.link.blur()")
+    tab.wait(renewed)
