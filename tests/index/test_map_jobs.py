@@ -57,6 +57,8 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
     named = [values["values"][code] for code in integers(values["codes"])]
     assert named == [name.split("-")[0] for name in ids]
     topics = call(server, "GET", f"/indexes/{index}/topics")
+    assert topics["made"] == whole["made"]
+    assert topics["made"].endswith("Z")
     sizes = np.bincount(
         np.array(integers(whole["topics"])) + 1, minlength=len(topics["topics"]) + 1
     )

@@ -119,5 +119,6 @@ def json_response(
     status: int = 200,
 ) -> Response:
     """JSON of plain values and float32 arrays; numbers keep float32's shortest form."""
-    body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY)
+    # pydantic writes times in the same form
+    body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_UTC_Z)
     return Response(body, status, headers, media_type=media_type or "application/json")
