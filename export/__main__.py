@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, get_args
 
 from bundles.comparison import Exporter
 from bundles.manifest import PrecisionName
-from export.checks.options import add_gate_options
+from export.checks.options import add_gate_options, count
 from export.interruption import interruptible
 from export.tasks.options import add_options, held_out
 
@@ -254,7 +254,7 @@ def _pattern(text: str) -> str:
 
 
 def _paragraphs(text: str) -> int:
-    number = int(text)
+    number = count(text)
     if number < 200:
         raise argparse.ArgumentTypeError("parity needs at least 200 paragraphs")
     return number

@@ -1,12 +1,15 @@
 """What a bundle requires of a checkpoint: architecture, size, tokenizer and window."""
 
 import hashlib
+import json
 import os
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any, cast
 
+from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -112,8 +115,26 @@ def opening(source: str, kind: str) -> Iterator[set[str]]:
             raise ExportError(
                 f"{source}: contains model code; read it, then allow it with --trust-remote-code"
             ) from error
-        reason = first_line(error)
+        reason = _broken_file(Path(source)) or first_line(error)
+        if "processing class" in reason and not any(Path(source).rglob("tokenizer.json")):
+            reason = "tokenizer.json is missing"
         raise ExportError(f"{source}: cannot be opened as {kind}: {reason}") from error
+
+
+def _broken_file(folder: Path) -> str | None:
+    """What is wrong with the first file that is not readable; libraries do not name it."""
+    for file in sorted(folder.rglob("*.json")):
+        try:
+            json.loads(file.read_text(encoding="utf-8"))
+        except (ValueError, RecursionError) as error:
+            return f"{file.relative_to(folder)} is no valid JSON ({error})"
+    for file in sorted(folder.rglob("*.safetensors")):
+        try:
+            with safe_open(file, "pt"):
+                pass
+        except SafetensorError as error:
+            return f"{file.relative_to(folder)} is damaged or incomplete ({error})"
+    return None
 
 
 def check_missing(missing: Collection[str], source: str) -> None:
@@ -251,5 +272,6 @@ def digest(named: Iterable[tuple[str, Tensor]]) -> str:
 
 
 def first_line(error: Exception) -> str:
-    """The first line of an error's message."""
-    return next(iter(str(error).strip().splitlines()), type(error).__name__)
+    """The first line of an error's message, and the second one if the first announces it."""
+    first, *rest = str(error).strip().splitlines() or [type(error).__name__]
+    return f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first

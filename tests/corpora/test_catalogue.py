@@ -293,6 +293,7 @@ def test_labels_that_make_no_set_are_refused(
 
 def judged(folder: Path, queries: list[tuple[str, str]], grades: list[tuple[str, int]]) -> object:
     """A set of two documents, a and b; each grade belongs to a query and the document a."""
+    documents: list[dict[str, object]]
     documents = [{"id": name, "text": f"Document {name}."} for name in "ab"]
     write_rows(folder / "corpus.jsonl", documents)
     write_rows(folder / "queries.jsonl", [{"id": name, "text": text} for name, text in queries])
@@ -319,6 +320,7 @@ def test_judgements_without_a_positive_are_refused_as_such(tmp_path: Path) -> No
 
 def test_an_id_of_two_texts_is_refused(tmp_path: Path) -> None:
     """Before, the last text replaced the others."""
+    documents: list[dict[str, object]]
     documents = [{"id": "a", "text": text} for text in ("One.", "One.", "Two.")]
     write_rows(tmp_path / "documents.jsonl", [*documents[:2], {"id": "b", "text": "Three."}])
     write_rows(tmp_path / "citations.jsonl", [{"citing": "a", "cited": "b"}])

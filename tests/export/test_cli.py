@@ -233,3 +233,11 @@ def test_no_runtime_reports_home(tmp_path: Path) -> None:
         left[first] = [p for p in home.rglob("*") if p.is_file()]
     assert left["import export"] == []
     assert {"openvino_ga_cid", "deviceid"} <= {path.name for path in left["pass"]}
+
+
+def test_a_wrong_number_of_paragraphs_gets_words_of_the_command(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    with pytest.raises(SystemExit):
+        main(["a", "b", "--paragraphs", "many"])
+    assert "--paragraphs: 'many' is not a whole number above 0" in capsys.readouterr().err

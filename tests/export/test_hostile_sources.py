@@ -79,6 +79,11 @@ def index_weights(name: str, content: str | None = None) -> Callable[[Path], Non
     return harm
 
 
+def set_hidden_size(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_size": "32"}))
+
+
 def inflate(folder: Path) -> None:
     """A file of which the disk holds only the beginning."""
     os.truncate(folder / "model.safetensors", 9 * 10**12)
@@ -87,11 +92,14 @@ def inflate(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("harm", "reason"),
     [
-        (cut("model.safetensors"), "cannot be opened as an encoder: .* file not fully covered"),
-        (replace("model.safetensors", ""), "cannot be opened as an encoder"),
+        (cut("model.safetensors"), r"encoder: model\.safetensors is damaged .* not fully covered"),
+        (replace("model.safetensors", ""), r"encoder: model\.safetensors is damaged"),
         (cut("config.json"), r"cannot be opened as an encoder: .*config\.json"),
         (replace("config.json", "[]"), "cannot be opened as an encoder"),
-        (cut("tokenizer.json"), "cannot be opened as an encoder"),
+        (cut("tokenizer.json"), r"encoder: tokenizer\.json is no valid JSON"),
+        (cut("tokenizer_config.json"), r"encoder: tokenizer_config\.json is no valid JSON"),
+        (lambda folder: (folder / "tokenizer.json").unlink(), r"tokenizer\.json is missing"),
+        (set_hidden_size, r"Validation error for field 'hidden_size': .*int"),
         (cut("modules.json"), r"modules\.json is not a list of modules"),
         (replace("modules.json", '{"a": 1}'), r"modules\.json is not a list of modules"),
         (name_module("../elsewhere"), r"modules\.json names '\.\./elsewhere', a path outside"),
