@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import copy
+import math
 import time
 from collections.abc import AsyncIterator, Generator, Iterable, Iterator
 from importlib.metadata import PackageNotFoundError, version
@@ -45,15 +46,19 @@ class _Base(Routes, Generic[H]):
     def __init__(self, url: str, key: str | None, timeout: float | None, tries: int) -> None:
         if url and not url.startswith(("http://", "https://")):
             raise ValueError("url: begin it with http:// or https://")
+        try:
+            httpx2.URL(url)
+        except httpx2.InvalidURL as error:
+            raise ValueError(f"url: {error}") from error
         self._url = url.rstrip("/")
         self._access = authorization(key)
-        self._timeout = timeout
+        self._timeout = _checked(timeout)
         self._tries = tries
 
     def with_timeout(self, seconds: float) -> Self:
         """A client on the same connections whose requests may take this long in the service."""
         other = copy.copy(self)
-        other._timeout = seconds
+        other._timeout = _checked(seconds)
         return other
 
     def _request(self, call: Call[Any]) -> httpx2.Request:
@@ -116,6 +121,17 @@ class _Base(Routes, Generic[H]):
         if perhaps and gone:
             return call.read(outcome)
         raise errors.of(outcome, retries.retry_after(outcome))
+
+
+def _checked(timeout: float | None) -> float | None:
+    """A deadline that a header and a socket can have.
+
+    Raises:
+        ValueError: it is not finite, or not above 0.
+    """
+    if timeout is not None and not 0 < timeout < math.inf:
+        raise ValueError("timeout: give seconds above 0, or None for the deadline of the service")
+    return timeout
 
 
 def _result(call: Call[T], answer: httpx2.Response) -> T:
@@ -216,7 +232,10 @@ class Client(_Base[httpx2.Client]):
 
 
 class AsyncClient(_Base[httpx2.AsyncClient]):
-    """A client for coroutines; see ``Client``. Tasks of one event loop may share it."""
+    """A client for coroutines; see ``Client``. Tasks of one event loop may share it.
+
+    Once a loop is closed, another one may use the client, as with several ``asyncio.run``.
+    """
 
     def __init__(
         self,
@@ -229,6 +248,9 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
     ) -> None:
         super().__init__(url, key, timeout, tries)
         self._http = httpx2.AsyncClient() if http is None else http
+        # whether its settings are the default, so that another one can replace it
+        self._plain = http is None
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     async def __aenter__(self) -> Self:
         return self
@@ -238,10 +260,12 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
 
     async def close(self) -> None:
         """Close the connections."""
+        self._follow_loop()
         await self._http.aclose()
 
     async def send(self, work: Call[T] | Steps[T]) -> T:
         """``Client.send`` for coroutines."""
+        self._follow_loop()
         steps = self._exchange(work)
         outcome: Outcome | None = None
         try:
@@ -255,6 +279,13 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
         except StopIteration as end:
             answer: T = end.value
             return answer
+
+    def _follow_loop(self) -> None:
+        """Forget connections of a closed event loop: they can be neither used nor closed."""
+        lost = self._loop is not None and self._loop.is_closed()
+        if lost and self._plain and not self._http.is_closed:
+            self._http = httpx2.AsyncClient()
+        self._loop = asyncio.get_running_loop()
 
     async def _try(self, request: httpx2.Request) -> Outcome:
         try:

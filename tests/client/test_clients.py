@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import io
 import json
 import time
@@ -315,10 +316,37 @@ def test_errors_have_the_hint_of_the_service(client: Client) -> None:
         nowhere.info()
 
 
+@pytest.mark.parametrize("seconds", [0, -1, float("inf"), float("nan")])
+def test_a_wrong_timeout_is_explained(client: Client, seconds: float) -> None:
+    for made in (Client, AsyncClient):
+        with pytest.raises(ValueError, match="timeout: give seconds above 0"):
+            made(timeout=seconds)
+    with pytest.raises(ValueError, match="timeout: give seconds above 0"):
+        client.with_timeout(seconds)
+
+
+# a closed loop has left its connections open: the garbage collector closes them
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
+def test_an_async_client_works_in_one_event_loop_after_another(server: Server) -> None:
+    shared = AsyncClient(server.url, tries=1)
+
+    async def info() -> str:
+        return (await shared.info())["model_id"]
+
+    assert len({asyncio.run(info()) for _ in range(4)}) == 1
+    asyncio.run(shared.close())
+    with pytest.raises(RuntimeError, match="closed"):
+        asyncio.run(info())
+    gc.collect()
+
+
 def test_a_wrong_url_is_explained(server: Server) -> None:
     for made in (Client, AsyncClient):
         with pytest.raises(ValueError, match=r"url: begin it with http://"):
             made("localhost:8080")
+        with pytest.raises(ValueError, match=r"url: Invalid port"):
+            made("http://localhost:port")
     with (
         Client(f"{server.url}/v1", tries=1) as below,
         pytest.raises(NotFoundError, match="no such route; GET /docs lists them"),
