@@ -5,12 +5,16 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from service.embedding.batching.clients import UNNAMED, Client
 from service.embedding.batching.jobs import Job
-from service.embedding.batching.queue import MIX, WindowQueue
+from service.embedding.batching.queue import MIX, OVERHEAD, WindowQueue
 
 
-def job(*lengths: int, arrived: float = 0.0, deadline: float = 1e9) -> Job:
-    return Job([np.ones(n, dtype=np.int32) for n in lengths], deadline, arrived, lambda _: None)
+def job(
+    *lengths: int, arrived: float = 0.0, deadline: float = 1e9, client: Client = UNNAMED
+) -> Job:
+    windows = [np.ones(n, dtype=np.int32) for n in lengths]
+    return Job(windows, deadline, arrived, lambda _: None, client)
 
 
 def lengths(queue: WindowQueue, now: float = 0.0) -> list[int]:
@@ -33,6 +37,15 @@ def test_windows_of_several_jobs_share_a_batch() -> None:
     for each in jobs:
         queue.add(each)
     assert {window.job for window in queue.take(0)} == set(jobs)
+
+
+def test_windows_of_other_clients_fill_a_batch_if_padding_costs_less_than_a_batch() -> None:
+    tokens = 2048
+    for length, fit in ((64, 15), (56, int(tokens * OVERHEAD) // 8), (32, 0)):
+        queue = WindowQueue(batch_tokens=tokens, age_limit=9)
+        queue.add(job(*[64] * 17))
+        queue.add(job(*[length] * 40, client=Client("other")))
+        assert lengths(queue) == [64] * 17 + [length] * fit
 
 
 def test_a_window_over_the_budget_gets_its_own_batch() -> None:
