@@ -265,6 +265,19 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
 
 
 @pytest.fixture(scope="session")
+def light(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
+    """Flags of a service for tests that read no vector and need no busy engine.
+
+    It starts with a fifth of the processor time.
+    """
+    from tests.light_bundle import seal_light
+
+    folder = tmp_path_factory.mktemp("light") / "bundle"
+    seal_light(folder)
+    return "--bundle", str(folder)
+
+
+@pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server with empty buckets; each test uses a prefix of its own."""
     from tests.s3_server import S3Server

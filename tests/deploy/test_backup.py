@@ -37,14 +37,16 @@ def texts(first: int, last: int) -> list[dict[str, str]]:
     return [{"id": f"{n:03}", "text": f"Document {n} of {n * 7919}."} for n in range(first, last)]
 
 
-def test_writes_acknowledged_before_a_backup_are_restored(tmp_path: Path) -> None:
+def test_writes_acknowledged_before_a_backup_are_restored(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
     backup, restored = tmp_path / "backup", tmp_path / "restored"
     backup.mkdir()
     restored.mkdir()
     index = tmp_path / "index"
     examples = {"inputs": ["a cat", "a dog", "a tax", "a law"], "labels": list("xxyy")}
     with (
-        serving(tmp_path / "log") as server,
+        serving(tmp_path / "log", *light) as server,
         httpx.Client(base_url=server.url, timeout=60) as client,
     ):
         client.put("/indexes/papers", json={}).raise_for_status()
@@ -85,7 +87,7 @@ def test_writes_acknowledged_before_a_backup_are_restored(tmp_path: Path) -> Non
         opened(restored, name)
         with pytest.raises(ValueError, match="not found"):
             opened(half, name)
-    with serving(tmp_path / "log2", "--index-path", str(restored)) as server:
+    with serving(tmp_path / "log2", "--index-path", str(restored), *light) as server:
         client = httpx.Client(base_url=server.url, timeout=60)
         with client:
             page = client.get("/indexes/papers/documents", params={"limit": 1000}).json()

@@ -38,9 +38,13 @@ def logged(folder: Path) -> list[str]:
 
 
 def test_another_process_finds_files_in_the_cache(
-    s3: S3Server, proxy: FaultProxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server,
+    proxy: FaultProxy,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    light: tuple[str, ...],
 ) -> None:
-    flags = ("--index-path", f"s3://{BUCKET}/cached")
+    flags = ("--index-path", f"s3://{BUCKET}/cached", *light)
     queries = [{"index": "x", "id": f"d{n}", "mode": "hybrid"} for n in (3, 7, 11)]
 
     def answers(log: str) -> tuple[list[object], int]:

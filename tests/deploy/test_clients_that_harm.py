@@ -23,9 +23,17 @@ CROWD = 10_000
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def server(tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]) -> Iterator[Server]:
     """A service with short time limits."""
-    flags = ("--header-timeout", "1.5", "--body-timeout", "1.5", "--max-header-bytes", "8192")
+    flags = (
+        "--header-timeout",
+        "1.5",
+        "--body-timeout",
+        "1.5",
+        "--max-header-bytes",
+        "8192",
+        *light,
+    )
     with serving(tmp_path_factory.mktemp("harmed") / "log", *flags) as running:
         yield running
 
@@ -178,13 +186,13 @@ def test_upgrades_are_refused(server: Server) -> None:
     assert httpx.get(f"{server.url}/livez", headers=headers).status_code == 200
 
 
-def test_ten_thousand_idle_connections_leave_room(tmp_path: Path) -> None:
+def test_ten_thousand_idle_connections_leave_room(tmp_path: Path, light: tuple[str, ...]) -> None:
     resource = pytest.importorskip("resource")
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if 0 <= hard < CROWD + 500:
         pytest.skip(f"this process may open {hard} files")
     resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, CROWD + 500), hard))
-    with serving(tmp_path / "log") as server, ExitStack() as opened:
+    with serving(tmp_path / "log", *light) as server, ExitStack() as opened:
         check_served(server)
         before = server.metric("process_resident_memory_bytes")
         for number in range(CROWD):
@@ -209,12 +217,12 @@ def test_answers_have_security_headers(server: Server) -> None:
     assert "server" not in headers
 
 
-def test_origins_must_be_named(tmp_path: Path, server: Server) -> None:
+def test_origins_must_be_named(tmp_path: Path, server: Server, light: tuple[str, ...]) -> None:
     asked = {"origin": "https://app.example", "access-control-request-method": "POST"}
     refused = httpx.options(f"{server.url}/embed", headers=asked)
     assert refused.status_code == 405
     flags = ("--cors-origins", "https://app.example", "--api-keys", "a-key-for-tests-only")
-    with serving(tmp_path / "log", *flags) as opened:
+    with serving(tmp_path / "log", *flags, *light) as opened:
         allowed = httpx.options(f"{opened.url}/embed", headers=asked)
         assert allowed.status_code == 200
         assert allowed.headers["access-control-allow-origin"] == "https://app.example"

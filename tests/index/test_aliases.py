@@ -117,7 +117,9 @@ async def test_processes_agree(replicas: Replicas) -> None:
         await aliases.switch(one, "w", "name", None)
 
 
-def test_rights_apply_to_the_index_and_replicas_follow(tmp_path: Path) -> None:
+def test_rights_apply_to_the_index_and_replicas_follow(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
     rights = {
         "admin": "",
         "reader": 'read_indexes = ["one"]',
@@ -133,7 +135,7 @@ def test_rights_apply_to_the_index_and_replicas_follow(tmp_path: Path) -> None:
         url = f"{server.url}{path}"
         return httpx.request(method, url, json=json, headers=headers, timeout=60).status_code
 
-    flags = ["--keys-file", str(keys), "--index-path", str(tmp_path / "index")]
+    flags = ["--keys-file", str(keys), "--index-path", str(tmp_path / "index"), *light]
     with serving(tmp_path / "log", *flags) as server:
         for name in ("one", "two"):
             assert ask(server, "admin", "PUT", f"/indexes/{name}", {}) == 201

@@ -187,12 +187,12 @@ def test_a_commit_whose_answer_is_lost_counts_once(s3: S3Server, proxy: FaultPro
 
 
 def test_a_request_looks_for_new_versions_once(
-    s3: S3Server, proxy: FaultProxy, tmp_path: Path
+    s3: S3Server, proxy: FaultProxy, tmp_path: Path, light: tuple[str, ...]
 ) -> None:
     """Each look is a request to the store, and other requests wait for its answer."""
     flags = ("--index-path", f"s3://{BUCKET}/looks")
     body = {"documents": [{"id": "a", "text": "a text"}]}
-    with serving(tmp_path / "log", *flags) as server:
+    with serving(tmp_path / "log", *flags, *light) as server:
         call(server, "PUT", "/indexes/x", {}, status=201)
         for method, path, given, status, most in (
             # before the text is embedded, before the commit, and in the commit
@@ -262,12 +262,12 @@ def test_a_bucket_that_vanishes_is_reported(s3: S3Server, proxy: FaultProxy) -> 
 
 
 def test_an_emptied_bucket_is_not_an_empty_store(
-    s3: S3Server, proxy: FaultProxy, tmp_path: Path
+    s3: S3Server, proxy: FaultProxy, tmp_path: Path, light: tuple[str, ...]
 ) -> None:
     """Not even if a process that starts begins another store there."""
     s3.create("emptied")
     flags = ("--index-path", "s3://emptied/a")
-    with serving(tmp_path / "log", *flags) as server:
+    with serving(tmp_path / "log", *flags, *light) as server:
         call(server, "PUT", "/indexes/x", {}, status=201)
         s3.remove("emptied")
         s3.create("emptied")
@@ -318,11 +318,11 @@ def test_a_look_at_a_bucket_is_one_request(s3: S3Server, proxy: FaultProxy) -> N
 
 
 def test_a_service_waits_for_its_object_store(
-    s3: S3Server, proxy: FaultProxy, tmp_path: Path
+    s3: S3Server, proxy: FaultProxy, tmp_path: Path, light: tuple[str, ...]
 ) -> None:
     proxy.mode = "refuse"
     flags = ("--index-path", f"s3://{BUCKET}/service", "--bucket-timeout", "2")
-    with serving(tmp_path / "log", *flags) as server:
+    with serving(tmp_path / "log", *flags, *light) as server:
 
         def reasons() -> list[str]:
             answer = httpx.get(f"{server.url}/readyz")

@@ -53,11 +53,11 @@ def test_an_upsert_replaces_and_repeats_without_effect(server: Server, index: st
     assert call(server, "GET", f"/indexes/{index}/documents/two")["title"] == "new"
 
 
-def test_an_unchanged_text_is_not_embedded_again(tmp_path: Path) -> None:
+def test_an_unchanged_text_is_not_embedded_again(tmp_path: Path, light: tuple[str, ...]) -> None:
     first = {"id": "a", "text": "Paper about parsers. " * 200, "links": ["b"]}
     other = {"id": "b", "text": "Another."}
     # without a cache, so that the computation shows
-    with serving(tmp_path / "log", "--cache-bytes", "0") as server:
+    with serving(tmp_path / "log", "--cache-bytes", "0", *light) as server:
         call(server, "PUT", "/indexes/papers", {}, status=201)
         upsert(server, "papers", first, other)
         vector = call(server, "POST", "/similar", {"index": "papers", "id": "a"})
@@ -74,10 +74,10 @@ def test_an_unchanged_text_is_not_embedded_again(tmp_path: Path) -> None:
 
 
 @pytest.mark.folder
-def test_an_unusable_path_is_reported(tmp_path: Path) -> None:
+def test_an_unusable_path_is_reported(tmp_path: Path, light: tuple[str, ...]) -> None:
     (tmp_path / "file").write_text("no folder")
     path = str(tmp_path / "file" / "index")
-    with serving(tmp_path / "log", "--index-path", path) as server:
+    with serving(tmp_path / "log", "--index-path", path, *light) as server:
         for method, route, body in (
             ("PUT", "/indexes/papers", {}),
             ("GET", "/classifiers", None),

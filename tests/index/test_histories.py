@@ -185,10 +185,12 @@ class Client(threading.Thread):
             known[name] = asked.answered or ""
 
 
-def test_documents_are_linearizable_through_two_replicas_and_a_kill(tmp_path: Path) -> None:
+def test_documents_are_linearizable_through_two_replicas_and_a_kill(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
     with (
-        serving(tmp_path / "log") as killed,
-        serving(tmp_path / "log2", "--index-path", str(tmp_path / "index")) as other,
+        serving(tmp_path / "log", *light) as killed,
+        serving(tmp_path / "log2", "--index-path", str(tmp_path / "index"), *light) as other,
     ):
         call(other, "PUT", "/indexes/register", {}, status=201)
         events = _histories((killed, other))

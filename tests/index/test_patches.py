@@ -130,7 +130,9 @@ def test_bad_patches(server: Server, index: str, body: Any, status: int, hint: s
     call(server, "PATCH", f"/indexes/{index}/documents/none", {"title": "x"}, status=404)
 
 
-def test_a_patch_of_a_large_document_waits_for_memory(tmp_path: Path) -> None:
+def test_a_patch_of_a_large_document_waits_for_memory(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
     size = 1 << 20
     mine, yours = "my-key-for-these-tests", "your-key-for-these-tests"
     # one client may hold two bodies, and little more
@@ -147,7 +149,7 @@ def test_a_patch_of_a_large_document_waits_for_memory(tmp_path: Path) -> None:
         url = f"{server.url}/indexes/x{path}"
         return httpx.request(method, url, json=body, headers=headers, timeout=60)
 
-    with serving(tmp_path / "log", *flags) as server, ExitStack() as stack:
+    with serving(tmp_path / "log", *flags, *light) as server, ExitStack() as stack:
         assert ask(server, "PUT", "", {}).is_success
         large, small = {"id": "large", "text": "word" + " " * 500_000}, {"id": "small", "text": "a"}
         assert ask(server, "POST", "/documents", {"documents": [large, small]}).is_success

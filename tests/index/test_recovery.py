@@ -229,12 +229,14 @@ def test_durability_commit_refuses_a_torn_index_until_its_repair(tmp_path: Path)
     asyncio.run(main())
 
 
-def test_a_running_service_continues_with_the_version_before(tmp_path: Path) -> None:
+def test_a_running_service_continues_with_the_version_before(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
     def logged(server: Server) -> list[str]:
         lines = [json.loads(line) for line in server.log.read_text().splitlines() if "{" in line]
         return [line["table"] for line in lines if line["event"] == "version_unreadable"]
 
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", *light) as server:
         for name in ("x", "y", "former"):
             call(server, "PUT", f"/indexes/{name}", {}, status=201)
         call(server, "DELETE", "/indexes/former", status=204)

@@ -21,11 +21,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def pair(folder: Path) -> Iterator[tuple[Server, Server]]:
+def pair(folder: Path, light: tuple[str, ...]) -> Iterator[tuple[Server, Server]]:
     """Two replicas."""
     with (
-        serving(folder / "log", fresh=True) as one,
-        serving(folder / "log2", "--index-path", str(folder / "index")) as two,
+        serving(folder / "log", *light, fresh=True) as one,
+        serving(folder / "log2", "--index-path", str(folder / "index"), *light) as two,
     ):
         yield one, two
 

@@ -47,10 +47,10 @@ def volume(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 
 @pytest.fixture(scope="module")
-def server(volume: Path) -> Iterator[Server]:
+def server(volume: Path, light: tuple[str, ...]) -> Iterator[Server]:
     """A service whose store is on this volume and has two indexes."""
     log = volume.with_name("log")
-    with serving(log, "--index-path", str(volume)) as running:
+    with serving(log, "--index-path", str(volume), *light) as running:
         for name in ("kept", "freed"):
             call(running, "PUT", f"/indexes/{name}", {}, status=201)
             upsert(running, name, {"id": "a", "text": "a text"})
@@ -113,11 +113,14 @@ def test_a_full_volume_refuses_writes_and_lets_indexes_be_deleted(
     filler.unlink()
 
 
-def test_a_read_only_volume_can_be_read(server: Server, volume: Path) -> None:
+def test_a_read_only_volume_can_be_read(
+    server: Server, volume: Path, light: tuple[str, ...]
+) -> None:
     remounted(volume, "ro")
     try:
         # a service that starts on this volume also reads it
-        with serving(volume.with_name("log2"), "--index-path", str(volume)) as started:
+        flags = ("--index-path", str(volume), *light)
+        with serving(volume.with_name("log2"), *flags) as started:
             for one in (server, started):
                 assert call(one, "GET", "/indexes") == {"indexes": ["kept"]}
                 assert call(one, "GET", "/indexes/kept/documents/a")["text"] == "a text"
@@ -168,9 +171,9 @@ def refused(server: Server) -> None:
     call(server, "POST", "/embed", {"inputs": "a text"})
 
 
-def test_an_emptied_store_is_not_created_again(tmp_path: Path) -> None:
+def test_an_emptied_store_is_not_created_again(tmp_path: Path, light: tuple[str, ...]) -> None:
     folder = tmp_path / "index"
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", *light) as server:
         assert call(server, "GET", "/indexes") == {"indexes": []}
         assert server.metric("docsplit_store_up") == 1
         call(server, "PUT", "/indexes/kept", {}, status=201)
@@ -191,13 +194,15 @@ def test_an_emptied_store_is_not_created_again(tmp_path: Path) -> None:
         assert not folder.exists()
 
 
-def test_a_store_of_a_former_version_gets_an_identity(tmp_path: Path) -> None:
-    with serving(tmp_path / "log") as server:
+def test_a_store_of_a_former_version_gets_an_identity(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
+    with serving(tmp_path / "log", *light) as server:
         call(server, "PUT", "/indexes/kept", {}, status=201)
     identity = tmp_path / "index" / "docsplit-store.json"
     first = identity.read_text()
     identity.unlink()
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", *light) as server:
         assert call(server, "GET", "/indexes") == {"indexes": ["kept"]}
         assert json.loads(identity.read_text())["id"] != json.loads(first)["id"]
         # a damaged identity in its old place does not count as another store

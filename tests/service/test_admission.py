@@ -207,9 +207,9 @@ def test_a_client_is_a_key_or_else_an_address(
     ids=["nobody", "the peer"],
 )
 def test_forwarded_addresses_count_only_from_trusted_proxies(
-    tmp_path: Path, flags: tuple[str, ...], named: str
+    tmp_path: Path, light: tuple[str, ...], flags: tuple[str, ...], named: str
 ) -> None:
-    with serving(tmp_path / "log", *flags) as server:
+    with serving(tmp_path / "log", *flags, *light) as server:
         sent = {"x-forwarded-for": "203.0.113.1, 192.0.2.7", "x-request-id": "forwarded"}
         httpx.get(f"{server.url}/info", headers=sent).raise_for_status()
         wait_until(lambda: "forwarded" in server.log.read_text(), 30)

@@ -238,9 +238,9 @@ def test_no_refusal_in_this_file_was_a_server_error(server: Server) -> None:
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def locked(tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("locked") / "log"
-    with serving(log, "--api-keys", f"another-key-for-tests,{KEY}") as running:
+    with serving(log, "--api-keys", f"another-key-for-tests,{KEY}", *light) as running:
         yield running
 
 

@@ -59,11 +59,11 @@ class Locked:
 
 
 @pytest.fixture(scope="module")
-def locked(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Locked]:
+def locked(tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]) -> Iterator[Locked]:
     folder = tmp_path_factory.mktemp("locked")
     path = folder / "keys.toml"
     path.write_text("".join(entry(n, TOKENS[n], fields) for n, fields in RIGHTS.items()))
-    with serving(folder / "log", "--keys-file", str(path)) as server:
+    with serving(folder / "log", "--keys-file", str(path), *light) as server:
         yield Locked(server, path)
 
 

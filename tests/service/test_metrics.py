@@ -58,9 +58,9 @@ def test_counters_of_store_errors_begin_at_zero(reason: str) -> None:
 
 
 def test_metrics_count_cache_hits_by_layer_and_show_the_breaker(
-    redis_server: RedisServer, tmp_path: Path
+    redis_server: RedisServer, tmp_path: Path, light: tuple[str, ...]
 ) -> None:
-    flags = ("--redis-url", redis_server.url, "--cache-bytes", "0")
+    flags = ("--redis-url", redis_server.url, "--cache-bytes", "0", *light)
     with serving(tmp_path / "log", *flags) as server:
         assert (before := samples(server))["docsplit_tokens_per_second", ""] == 0
         # an alert does not see a counter that begins at 1

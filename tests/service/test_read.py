@@ -67,9 +67,11 @@ def test_a_file_that_cannot_be_read_says_why(
 
 
 @pytest.mark.folder
-def test_a_file_is_read_where_no_index_can_be_stored(tmp_path: Path) -> None:
+def test_a_file_is_read_where_no_index_can_be_stored(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
     (tmp_path / "index").touch()
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", *light) as server:
         answer = read(server, ("a.docx", word("Pens", "Ink flows onto paper.")))
         assert answer.status_code == 200, answer.text
         assert "Ink flows onto paper." in answer.json()["text"]

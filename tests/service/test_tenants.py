@@ -111,12 +111,15 @@ def redis(tmp_path_factory: pytest.TempPathFactory) -> Iterator[RedisServer]:
 
 @pytest.fixture(scope="module", params=["keys in a file", "keys in the settings"])
 def shared(
-    request: pytest.FixtureRequest, redis: RedisServer, tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest,
+    redis: RedisServer,
+    tmp_path_factory: pytest.TempPathFactory,
+    light: tuple[str, ...],
 ) -> Iterator[Server]:
     """A service with two keys."""
     folder: Path = tmp_path_factory.mktemp("tenants")
     keys = folder / "keys.toml"
-    flags = ["--redis-url", redis.url]
+    flags = ["--redis-url", redis.url, *light]
     if request.param == "keys in a file":
         digests = [file.digest(token.encode()).hex() for token in (ONE, OTHER)]
         keys.write_text("".join(f'[keys.k{n}]\nsha256 = "{d}"\n' for n, d in enumerate(digests)))

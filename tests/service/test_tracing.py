@@ -184,11 +184,13 @@ def test_without_a_collector_the_log_has_the_callers_trace(server: Server) -> No
 
 
 @pytest.mark.usefixtures("late")
-def test_no_data_of_the_caller_leaves(collector: Collector, tmp_path: Path) -> None:
+def test_no_data_of_the_caller_leaves(
+    collector: Collector, tmp_path: Path, light: tuple[str, ...]
+) -> None:
     """No text, id, query or key is in any span or log line, whatever the answer."""
     key = "key-of-more-than-sixteen"
     flags = ("--otlp-endpoint", collector.url, "--api-keys", key, "--max-document-tokens", "50")
-    with serving(tmp_path / "log", *flags) as server:
+    with serving(tmp_path / "log", *flags, *light) as server:
         url = server.url
         headers = {"authorization": f"Bearer {key}"}
         index: dict[str, object] = {"fields": {}}
@@ -245,9 +247,9 @@ def test_no_data_of_the_caller_leaves(collector: Collector, tmp_path: Path) -> N
 
 @pytest.mark.usefixtures("late")
 def test_sigterm_sends_waiting_spans_and_the_ratio_samples_undecided_requests(
-    collector: Collector, tmp_path: Path
+    collector: Collector, tmp_path: Path, light: tuple[str, ...]
 ) -> None:
-    flags = ("--otlp-endpoint", collector.url, "--trace-ratio", "0")
+    flags = ("--otlp-endpoint", collector.url, "--trace-ratio", "0", *light)
     with serving(tmp_path / "log", *flags) as server:
         assert embed(server, "a").status_code == 200
         assert embed(server, "a", traceparent=CALLER).status_code == 200
@@ -258,11 +260,11 @@ def test_sigterm_sends_waiting_spans_and_the_ratio_samples_undecided_requests(
 
 
 def test_an_unreachable_collector_costs_one_log_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, light: tuple[str, ...]
 ) -> None:
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
     nowhere = f"http://127.0.0.1:{free_port()}"
-    with serving(tmp_path / "log", "--otlp-endpoint", nowhere) as server:
+    with serving(tmp_path / "log", "--otlp-endpoint", nowhere, *light) as server:
         while not events(server, "tracing_failed"):
             assert embed(server, "a").status_code == 200
         server.process.send_signal(signal.SIGTERM)
@@ -273,10 +275,10 @@ def test_an_unreachable_collector_costs_one_log_line(
 
 
 @pytest.mark.usefixtures("late")
-def test_a_hanging_collector_does_not_delay_the_end(tmp_path: Path) -> None:
+def test_a_hanging_collector_does_not_delay_the_end(tmp_path: Path, light: tuple[str, ...]) -> None:
     with socket.create_server(("127.0.0.1", 0)) as hangs:
         url = f"http://127.0.0.1:{hangs.getsockname()[1]}"
-        with serving(tmp_path / "log", "--otlp-endpoint", url) as server:
+        with serving(tmp_path / "log", "--otlp-endpoint", url, *light) as server:
             assert embed(server, "a").status_code == 200
             server.process.send_signal(signal.SIGTERM)
             assert server.process.wait(30) == -signal.SIGTERM
@@ -286,12 +288,15 @@ def test_a_hanging_collector_does_not_delay_the_end(tmp_path: Path) -> None:
 
 
 def test_tracing_stays_off_whatever_the_environment_contains(
-    collector: Collector, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    collector: Collector,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    light: tuple[str, ...],
 ) -> None:
     monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", collector.url)
     monkeypatch.setenv("FASTAPI_OTEL_AUTO_CONFIGURE", "true")
     monkeypatch.setenv("OTEL_BSP_SCHEDULE_DELAY", "20")
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", *light) as server:
         assert embed(server, "a", traceparent=CALLER).status_code == 200
     assert collector.bodies == []
 

@@ -1,0 +1,60 @@
+"""A bundle whose engine starts at once and computes nearly nothing."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import numpy as np
+import onnx
+from onnx import TensorProto, helper, numpy_helper
+
+from bundles import format as bundle
+from bundles.default import DEFAULT_BUNDLE
+
+_ROWS, _DIMENSIONS = 1024, 64
+
+
+def seal_light(folder: Path) -> None:
+    """Make a bundle that gives texts of the same words the same vector.
+
+    The vector of a text is the mean of random vectors, one for each of its tokens. The tokenizer is
+    that of the default bundle.
+    """
+    folder.mkdir()
+    shutil.copy(DEFAULT_BUNDLE / "tokenizer.json", folder)
+    onnx.save(_graph(), str(folder / "model.onnx"))
+    held = bundle.load(DEFAULT_BUNDLE, verify=False).manifest
+    fields = dict(held)
+    for computed in ("files", "revision"):
+        del fields[computed]
+    precision = held.precisions["fp16"].model_copy(update={"file": "model.onnx", "ranges": None})
+    changed = {"name": "light", "dimensions": _DIMENSIONS, "precisions": {"fp16": precision}}
+    bundle.seal(folder, **fields | changed)
+
+
+def _graph() -> onnx.ModelProto:
+    drawn = np.random.default_rng(0).standard_normal((_ROWS, _DIMENSIONS)).astype(np.float32)
+    constants = {
+        "table": drawn,
+        "rows": np.array(_ROWS),
+        "words": np.array([1]),
+        "last": np.array([2]),
+    }
+    nodes = [
+        helper.make_node("Mod", ["input_ids", "rows"], ["row"]),
+        helper.make_node("Gather", ["table", "row"], ["every"]),
+        helper.make_node("Cast", ["attention_mask"], ["mask"], to=TensorProto.FLOAT),
+        helper.make_node("Unsqueeze", ["mask", "last"], ["weights"]),
+        helper.make_node("Mul", ["every", "weights"], ["kept"]),
+        helper.make_node("ReduceSum", ["kept", "words"], ["sum"], keepdims=0),
+        helper.make_node("LpNormalization", ["sum"], ["embedding"], axis=1, p=2),
+    ]
+    given = [
+        helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"])
+        for name in ("input_ids", "attention_mask")
+    ]
+    made = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", _DIMENSIONS])
+    tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
+    graph = helper.make_graph(nodes, "light", given, [made], tensors)
+    return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)
