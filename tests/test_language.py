@@ -59,11 +59,14 @@ def phrase(pattern: str) -> re.Pattern[str]:
 
 
 def name(pattern: str) -> re.Pattern[str]:
-    return re.compile(rf"(?<![A-Za-z]){pattern}(?![A-Za-z])")
+    return re.compile(rf"(?<![A-Za-z])(?:{pattern})(?![A-Za-z])")
 
 
 PHRASES = [(phrase(pattern), new) for pattern, new in rules("phrases.txt")]
 NAMES = [(name(pattern), new) for pattern, new in rules("identifiers.txt")]
+# one search for all of them: most files have none
+ANY_PHRASE = phrase("|".join(pattern for pattern, _ in rules("phrases.txt")))
+ANY_NAME = name("|".join(pattern for pattern, _ in rules("identifiers.txt")))
 
 
 def views(path: Path, text: str) -> tuple[str, str]:
@@ -98,8 +101,9 @@ def python_views(text: str) -> tuple[str, str]:
 
 
 def faults(path: Path, text: str) -> Iterator[str]:
-    for view, patterns in zip(views(path, text), (PHRASES, NAMES), strict=True):
-        for pattern, new in patterns:
+    lists = ((ANY_PHRASE, PHRASES), (ANY_NAME, NAMES))
+    for view, (whole, patterns) in zip(views(path, text), lists, strict=True):
+        for pattern, new in patterns if whole.search(view) else ():
             for match in pattern.finditer(view):
                 line = view.count("\n", 0, match.start()) + 1
                 yield f"{path}:{line}: {' '.join(match[0].split())!r}, better: {new}"
