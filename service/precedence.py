@@ -66,8 +66,13 @@ def pause_thread() -> None:
         time.sleep(_LOOK)
 
 
+def lower() -> None:
+    """Let the service go before this process, for the processor."""
+    os.nice(10)
+
+
 def give_way() -> None:
     """Let the service go before this process: for the processor, and if the system lacks memory."""
-    os.nice(10)
+    lower()
     with suppress(OSError):
         Path("/proc/self/oom_score_adj").write_text("1000")

@@ -22,6 +22,7 @@ from corpora.documents import Refused, check_source, entries, read_documents, ti
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
+from service import precedence
 from service.bulk.command_settings import load_settings, separate
 from service.bulk.commands import command
 from service.bulk.encoding import encode_texts
@@ -73,7 +74,9 @@ def main(arguments: list[str] | None = None) -> int:
         Exit status: 0 when all are indexed, 1 when some were refused, 2 when the run could not
         start, 130 when interrupted; the same command then continues.
     """
-    arguments = sys.argv[1:] if arguments is None else arguments
+    if arguments is None:
+        arguments = sys.argv[1:]
+        precedence.lower()
     try:
         own, flags = separate(arguments)
         other = command(own)

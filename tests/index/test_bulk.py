@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -134,6 +135,17 @@ def test_writes_of_a_service_at_the_end_do_not_stop_the_run(
     [table] = (tmp_path / "index" / "indexes").glob("bulk.*.lance")
     # the digests of its files
     assert list((tmp_path / "index" / "integrity" / "indexes").glob(f"{table.stem}*"))
+
+
+def test_the_program_has_a_lower_priority_than_a_service(monkeypatch: pytest.MonkeyPatch) -> None:
+    lowered: list[int] = []
+    monkeypatch.setattr(os, "nice", lowered.append)
+    arguments = ["nowhere.jsonl", "--index", "bulk"]
+    assert main(arguments) == 2
+    assert not lowered
+    monkeypatch.setattr(sys, "argv", ["docsplit-index", *arguments])
+    assert main() == 2
+    assert lowered == [10]
 
 
 @pytest.mark.folder
