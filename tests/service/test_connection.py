@@ -154,7 +154,7 @@ def test_a_large_head_never_reaches_the_application(server: Server) -> None:
         ),
     ],
 )
-def test_what_is_no_request_gets_the_reason_as_json(server: Server, sent: bytes, said: str) -> None:
+def test_an_invalid_request_gets_the_reason_as_json(server: Server, sent: bytes, said: str) -> None:
     with server.connect() as connection:
         connection.sendall(sent)
         with connection.makefile("rb") as answer:

@@ -177,7 +177,8 @@ class SharedCache:
         if was_closed and not self._breaker.closed:
             log.warning("cache_degraded", reason=type(error).__name__)
             # without requests nothing else would notice that Redis is back
-            self._trials = asyncio.create_task(self._try_until_it_answers(), context=Context())
+            if self._trials is None or self._trials.done():
+                self._trials = asyncio.create_task(self._try_until_it_answers(), context=Context())
 
     async def _try_until_it_answers(self) -> None:
         while not self.healthy:

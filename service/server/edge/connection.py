@@ -76,13 +76,13 @@ class _Lingering:
 
 
 class _Http(HttpToolsProtocol):
-    """uvicorn's protocol; what is no request gets an error in the form of all others."""
+    """uvicorn's protocol; an invalid request gets an error in the form of all others."""
 
     reason = ""
-    """what the parser says of it"""
+    """why the parser refused the request"""
 
     def send_400_response(self, msg: str) -> None:
-        message = f"this is no request of HTTP/1.1: {self.reason}"
+        message = f"not a valid HTTP/1.1 request: {self.reason}"
         # a blank ends the URL, so the parser misses the version after it
         if " url " in message or "Expected HTTP/" in message:
             message += "; percent-encode blanks and characters outside ASCII in the URL"
