@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import shutil
@@ -13,6 +14,9 @@ from pathlib import Path
 import httpx
 import pytest
 
+from service.errors import StoreError
+from service.index.storage.database import connect
+from service.index.storage.volume import Volume
 from tests.conftest import Server, serving, wait_until
 from tests.index.conftest import call, upsert
 
@@ -145,6 +149,29 @@ def test_a_lost_mount_does_not_count_as_an_empty_store(server: Server, volume: P
     assert mounted(volume)
     (volume / "docsplit-store.json").write_text('{"id": "another", "format": 1}')
     refused(server)
+
+
+def test_to_connect_again_creates_no_folder_without_the_volume(tmp_path: Path) -> None:
+    async def scenario() -> None:
+        root = tmp_path / "index"
+        volume = Volume(str(root), "fsync", lambda _: None)
+        await volume.claim()
+        database = await connect(f"{root}/indexes", volume)
+        # as after the caches are replaced
+        database.disconnect()
+        assert await database.open() is not None
+        database.disconnect()
+        aside = root.rename(tmp_path / "aside")
+        root.mkdir()
+        with pytest.raises(StoreError, match=GONE):
+            await database.open()
+        assert list(root.iterdir()) == []
+        root.rmdir()
+        aside.rename(root)
+        assert await database.open() is not None
+        volume.close()
+
+    asyncio.run(scenario())
 
 
 def refused(server: Server) -> None:

@@ -148,6 +148,7 @@ class Database:
         # without an interval an open table never sees the writes of other processes
         self._intervals = {False: timedelta(0), True: None}
         self._connections: dict[bool, lancedb.AsyncConnection] = {}
+        self._connected = False
 
     async def open(self, *, still: bool = False) -> lancedb.AsyncConnection | None:
         """A connection; None if the folder is missing and the volume read-only.
@@ -158,6 +159,9 @@ class Database:
         """
         if still in self._connections:
             return self._connections[still]
+        if self._connected and "://" not in self.uri:
+            # LanceDB creates a missing folder, and without its volume the folder is missing
+            await self._check()
         session = None if self._caches is None else self._caches.session
         try:
             made = await lancedb.connect_async(
@@ -171,6 +175,7 @@ class Database:
             if fault is None or fault.reason != "EROFS":
                 raise
             return None
+        self._connected = True
         if self._caches is None or self._caches.session is session:
             self._connections[still] = made
         return made
