@@ -60,6 +60,11 @@ def placed(path: str | Path) -> str:
     return f"s3://docsplit{Path(path).resolve()}"
 
 
+def in_bucket() -> bool:
+    """Whether stores are in a bucket, whose server takes longer."""
+    return _server is not None
+
+
 def skip_folders(items: list[pytest.Item]) -> None:
     """Skip the tests that touch the files of a folder."""
     for item in items:

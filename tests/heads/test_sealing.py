@@ -87,6 +87,7 @@ def test_a_damaged_label_is_reported(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+@pytest.mark.folder
 def test_the_check_of_a_store_reports_a_damaged_label(tmp_path: Path) -> None:
     async def run() -> list[str]:
         heads = Heads(await connect(f"{tmp_path}/heads"), "classifiers", "classifier")
