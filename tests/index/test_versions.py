@@ -300,6 +300,22 @@ def test_a_change_or_deletion_takes_no_condition_that_there_is_no_document(
     assert call(server, "GET", path(index, "/a"))["title"] is None
 
 
+def test_a_client_that_has_the_current_version_gets_no_body(server: Server, index: str) -> None:
+    def read(if_none_match: str) -> httpx.Response:
+        headers = {"if-none-match": if_none_match}
+        return httpx.get(f"{server.url}{path(index, '/a')}", headers=headers, timeout=60)
+
+    call(server, "POST", path(index), {"documents": [{"id": "a", "text": "a text"}]})
+    tag = f'"{call(server, "GET", path(index, "/a"))["version"]}"'
+    for named in (tag, f"W/{tag}", f'"other", {tag}', "*"):
+        answer = read(named)
+        assert (answer.status_code, answer.headers["etag"], answer.content) == (304, tag, b"")
+    for other in ('"other"', tag.strip('"'), ""):
+        assert read(other).json()["text"] == "a text"
+    call(server, "PATCH", path(index, "/a"), {"title": "new"})
+    assert read(tag).json()["title"] == "new"
+
+
 def test_a_condition_on_a_missing_document_says_that_it_is_missing(
     server: Server, index: str
 ) -> None:

@@ -28,6 +28,17 @@ IfMatch = Annotated[
 IfNoneMatch = Annotated[
     str | None, Header(max_length=1024, description="* to write only if there is no document")
 ]
+IfChanged = Annotated[
+    str | None,
+    Header(
+        alias="if-none-match",
+        max_length=1024,
+        description='the version that the client has, e.g. "64a1f0": 304 if it is still current',
+    ),
+]
+UNCHANGED: dict[int | str, dict[str, Any]] = {
+    304: {"description": "The document still has the version that `if-none-match` names."}
+}
 MISMATCH: dict[int | str, dict[str, Any]] = {
     412: {"model": MismatchError, "description": "A document has another version."}
 }
@@ -73,6 +84,14 @@ def of_stored(request: Request, if_match: str | None) -> Condition | None:
             "if-none-match: only an upsert takes it; name the document's version in if-match"
         )
     return header(if_match)
+
+
+def unchanged(if_none_match: str | None, version: str) -> bool:
+    """Whether a client that reads a document names its current version (RFC 9110, 13.1.2)."""
+    if if_none_match is None:
+        return False
+    parts = [_TAGS.fullmatch(part) for part in if_none_match.split(",")]
+    return if_none_match.strip() == "*" or any(part and part[2] == version for part in parts)
 
 
 def conditions(

@@ -14,11 +14,14 @@ from service.index.rows import fields
 from service.keys.rights import Right
 from service.server.bodies.conditions import (
     MISMATCH,
+    UNCHANGED,
+    IfChanged,
     IfMatch,
     IfNoneMatch,
     conditions,
     mismatch,
     of_stored,
+    unchanged,
 )
 from service.server.bodies.document_bodies import (
     MOST_MATCHES,
@@ -55,7 +58,7 @@ _UPSERT: dict[int | str, dict[str, Any]] = {
     **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
 }
 _PAGE: dict[int | str, dict[str, Any]] = {200: {"model": PageOut}, **_READ}
-_DOCUMENT: dict[int | str, dict[str, Any]] = {200: {"model": DocumentOut}, **_READ}
+_DOCUMENT: dict[int | str, dict[str, Any]] = {200: {"model": DocumentOut}, **UNCHANGED, **_READ}
 
 
 @router.post("", responses=_UPSERT, response_model=None, response_class=Response)
@@ -193,7 +196,9 @@ async def list_documents(
 @router.get(
     "/{document_id:path}", responses=_DOCUMENT, response_model=None, response_class=Response
 )
-async def get_document(request: Request, name: Name, document_id: DocumentId) -> Response:
+async def get_document(
+    request: Request, name: Name, document_id: DocumentId, if_none_match: IfChanged = None
+) -> Response:
     """One document as the client sent it; the header `ETag` also has its version."""
     async with deadline.within(request):
         index = await (await inference.service_of(request).store.indexes()).open(name, still=True)
@@ -202,6 +207,9 @@ async def get_document(request: Request, name: Name, document_id: DocumentId) ->
     from service.index.rows import versions
 
     version = versions.text(found.updated)
+    headers = {"etag": f'"{version}"'}
+    if unchanged(if_none_match, version):
+        return Response(status_code=304, headers=headers)
     content = {
         "id": found.id,
         "title": found.title,
@@ -210,7 +218,7 @@ async def get_document(request: Request, name: Name, document_id: DocumentId) ->
         "text": found.text,
         "links": found.links,
     }
-    return json_response(content, {"etag": f'"{version}"'})
+    return json_response(content, headers)
 
 
 @router.delete(
