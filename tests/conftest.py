@@ -38,6 +38,8 @@ PUBLISHED_BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
 
 # whether tests run longer, with more examples
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
+# marks a case whose property a cheaper case tests in every run
+ONLY_NIGHTLY = pytest.mark.skipif(not NIGHTLY, reason="`make nightly` runs it")
 
 # Each takes a minute or more. They start first, so that none runs by itself at the end.
 LONGEST = (
@@ -79,9 +81,15 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     items.sort(key=lambda item: rank.get(item.path.name, len(LONGEST)))
 
 
+def pytest_configure() -> None:
+    """Collect tests without garbage collection, which would take a fifth of that time."""
+    gc.disable()
+
+
 def pytest_collection_finish() -> None:
     """Exclude what collecting imported from garbage collection: a pass over it takes 0.3 s."""
     gc.freeze()
+    gc.enable()
 
 
 # HYPOTHESIS_PROFILE=nightly tests far more examples; a deadline would fail on a busy machine

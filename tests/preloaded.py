@@ -6,6 +6,8 @@ from importlib import import_module
 from bundles.telemetry import block_telemetry
 from service.server.page import folder
 
+# imports make no garbage, and passes over them take time
+gc.disable()
 block_telemetry()
 for name in (
     "openvino",
@@ -29,3 +31,4 @@ folder.load("swagger", "docs")
 folder.load("ui", "page")
 # a collection would touch, and so copy, the memory that all services share
 gc.freeze()
+gc.enable()
