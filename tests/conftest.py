@@ -25,6 +25,7 @@ import httpx
 import hypothesis
 import pytest
 
+import service.index  # noqa: F401  before any test imports lancedb: it postpones a slow part
 from benchmarks.rig.processes import forget_peak, status
 from tests import forked, storage
 
