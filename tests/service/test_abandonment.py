@@ -158,10 +158,13 @@ def large() -> dict[str, Any]:
     return {"inputs": texts, "labels": sets, "multi_label": True}
 
 
-def requests(peps: dict[str, str]) -> dict[str, tuple[str, str, Any]]:
-    """Every kind of request that takes work: method, path and body; each call returns new ones."""
+def requests(peps: dict[str, str], size: int | None = None) -> dict[str, tuple[str, str, Any]]:
+    """Every kind of request: method, path and body; each call returns new ones.
+
+    They take work, unless ``size``, the characters of the text, is small.
+    """
     number = next(_numbers)
-    text = f"number {number} " + peps["pep-8"]
+    text = f"number {number} " + peps["pep-8"][:size]
     return {
         "embed": ("POST", "/embed", {"inputs": [text, text[:5000]]}),
         "openai": ("POST", "/v1/embeddings", {"input": text, "model": "docsplit"}),
@@ -307,7 +310,7 @@ def test_abandoned_requests_leave_nothing_behind(house: House, peps: dict[str, s
     assert any(after <= before for before, after in pairwise(threads)), threads
     assert house.server.memory() <= memory + MORE_MEMORY
     expected = {"background": 202, "delete": 204, "upload": 202, "embed a file": 202}
-    for kind, (method, path, body) in requests(peps).items():
+    for kind, (method, path, body) in requests(peps, 300).items():
         if kind == "train":
             path, body = path, small()
         house.ask(method, path, body, expected.get(kind, 200))
