@@ -267,8 +267,8 @@ _LIST_FIELDS = [
     ("PUT", "/classifiers/{name}", b'{"labels":["a"],"inputs":%s}'),
     ("PUT", "/classifiers/{name}", b'{"index":"worst","ids":%s,"labels":["a"]}'),
 ]
-# bodies that pass the count of values and reach validation
-_FIRST = {
+# names of the JUNK that passes the count of values and reaches validation
+FORBIDDEN = {
     "zeros within the limit of values",
     "empty objects within the limit of values",
     "an object of many keys",
@@ -285,7 +285,7 @@ def attacks() -> Iterator[Attack]:
     for route, template in _TEXT_FIELDS:
         texts = TEXTS if route in ("/embed", "/") else {}
         for name, make in (texts | MANY_TEXTS | JUNK).items():
-            first = route == "/embed" if name in TEXTS or name in MANY_TEXTS else name in _FIRST
+            first = route == "/embed" if name in TEXTS or name in MANY_TEXTS else name in FORBIDDEN
             yield Attack("POST", route, name, filled(template, make), first or route == "/embed")
     for route, template in _ONE_TEXT_FIELDS:
         for name, make in TEXTS.items():
@@ -303,7 +303,7 @@ def attacks() -> Iterator[Attack]:
     for name, make in JUNK.items():
         for method, route, body in _LIST_FIELDS:
             title = f"{body.decode()}: {name}"
-            yield Attack(method, route, title, filled(body, make), name in _FIRST)
+            yield Attack(method, route, title, filled(body, make), name in FORBIDDEN)
     queries = b'{"index":"worst","top_k":1,"queries":%s}'
     for name, make in QUERIES.items():
         yield Attack("POST", "/similar", name, filled(queries, make))
