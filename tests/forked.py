@@ -101,6 +101,16 @@ def run(module: str, *arguments: str, folder: Path) -> subprocess.CompletedProce
         )
 
 
+def program(code: str, *, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run code like ``python -c``, in a process that has imported the service."""
+    return run("tests.forked", code, folder=folder)
+
+
+def main(arguments: list[str]) -> None:
+    """Run the code of ``program``."""
+    exec(compile(arguments[0], "<string>", "exec"), {"__name__": "__main__"})
+
+
 def _main(
     module: str,
     arguments: list[str],

@@ -275,9 +275,9 @@ def degraded(server: Server) -> bool:
 
 
 def test_replicas_share_vectors_and_survive_the_loss_of_redis(
-    redis_server: RedisServer, tmp_path: Path
+    redis_server: RedisServer, tmp_path: Path, light: tuple[str, ...]
 ) -> None:
-    flags = ("--redis-url", redis_server.url, "--cache-bytes", "0")
+    flags = ("--redis-url", redis_server.url, "--cache-bytes", "0", *light)
     with serving(tmp_path / "one", *flags) as one, serving(tmp_path / "two", *flags) as two:
         first = embed(one, "a text that two replicas see")
         assert first.headers["x-cache"] == "miss"

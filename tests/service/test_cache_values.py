@@ -250,10 +250,10 @@ class Pair:
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
+def pair(light: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pair]:
     folder = tmp_path_factory.mktemp("pair")
     redis = RedisServer(folder)
-    flags = ("--redis-url", redis.url, "--cache-bytes", "0")
+    flags = ("--redis-url", redis.url, "--cache-bytes", "0", *light)
     with ExitStack() as stack:
         stack.callback(redis.close)
         signed = serving(folder / "signed" / "log", *flags, "--cache-secret", SECRET)

@@ -51,9 +51,9 @@ def test_openai_errors_become_its_exceptions(client: openai.OpenAI) -> None:
         client.embeddings.create(model=MODEL, input="")
 
 
-def test_openai_with_a_key_and_an_alias(tmp_path: Path) -> None:
+def test_openai_with_a_key_and_an_alias(tmp_path: Path, light: tuple[str, ...]) -> None:
     aliases = "text-embedding-3-small,acme/small"
-    flags = ("--api-keys", "a-key-for-tests-only", "--model-aliases", aliases)
+    flags = ("--api-keys", "a-key-for-tests-only", "--model-aliases", aliases, *light)
     with (
         serving(tmp_path / "log", *flags) as locked,
         openai.OpenAI(base_url=f"{locked.url}/v1", api_key="a-key-for-tests-only") as right,
@@ -83,7 +83,7 @@ def test_hub_inference_client(server: Server) -> None:
 
 def test_many_clients_at_once_are_all_answered(server: Server, peps: dict[str, str]) -> None:
     """Like the load tests of text-embeddings-inference: one text, `truncate` on."""
-    texts = [text[:800] for text in list(peps.values())[:96]]
+    texts = [text[:200] for text in list(peps.values())[:96]]
 
     async def smoke() -> list[httpx.Response]:
         limits = httpx.Limits(max_connections=32)

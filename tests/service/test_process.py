@@ -104,15 +104,18 @@ def test_an_address_of_another_machine_ends_the_start(host: str, tmp_path: Path)
     assert line.startswith(f"docsplit-serve: host (--host, DOCSPLIT_HOST): {host} is no address")
 
 
-def test_any_failure_of_the_engine_at_the_start_ends_the_process() -> None:
+def test_any_failure_of_the_engine_at_the_start_ends_the_process(
+    light: tuple[str, ...], tmp_path: Path
+) -> None:
+    flags = ["--port", "0", "--calibrate", "0", "--index-path", str(tmp_path), *light]
     program = (
         "import sys;"
         "from service.__main__ import main;"
         "from service.server import encoder;"
         "encoder.warm_up = lambda *_: 1 / 0;"
-        "sys.exit(main(['--port', '0', '--calibrate', '0']))"
+        f"sys.exit(main({flags}))"
     )
-    done = python("-c", program)
+    done = forked.program(program, folder=ROOT)
     assert done.returncode == 1
     failed = [json.loads(line) for line in done.stderr.splitlines() if "engine_unusable" in line]
     assert failed[0]["kind"] == "ZeroDivisionError"
@@ -126,14 +129,14 @@ def test_a_misspelt_variable_is_reported(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("engine", ["openvino", "onnx-cpu"])
 def test_no_runtime_leaves_anything_in_the_home_directory(
-    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    engine: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, light: tuple[str, ...]
 ) -> None:
     home = tmp_path / "home"
     home.mkdir()
     monkeypatch.setenv("HOME", str(home))
     # services are forked from a process that has imported openvino
     fresh = engine == "openvino"
-    with serving(tmp_path / "log", "--engine", engine, fresh=fresh) as server:
+    with serving(tmp_path / "log", "--engine", engine, *light, fresh=fresh) as server:
         assert httpx.post(f"{server.url}/embed", json={"inputs": "a"}).status_code == 200
         # modules log in JSON, too, while they are imported
         assert all(map(json.loads, server.log.read_text().splitlines()))
@@ -156,8 +159,8 @@ def test_onnx_runtime_returns_the_same_vectors(tmp_path: Path) -> None:
     assert np.dot(one, other) < 1 - 1e-3
 
 
-def test_logs_are_json_and_contain_the_request_id(tmp_path: Path) -> None:
-    with serving(tmp_path / "log") as server:
+def test_logs_are_json_and_contain_the_request_id(tmp_path: Path, light: tuple[str, ...]) -> None:
+    with serving(tmp_path / "log", *light) as server:
         sent = {"x-request-id": "abc-123", "traceparent": "00-" + "1" * 32 + "-" + "2" * 16 + "-01"}
         answer = httpx.post(f"{server.url}/embed", json={"inputs": "a"}, headers=sent)
         assert answer.headers["x-request-id"] == "abc-123"

@@ -30,9 +30,9 @@ from tests.conftest import ROOT, Server, serving, wait_ready, wait_until
 
 
 @pytest.fixture(scope="module")
-def pair(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def pair(light: tuple[str, ...], tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """Two serving workers."""
-    flags = ("--workers", "2", "--engine-timeout", "10")
+    flags = ("--workers", "2", "--engine-timeout", "10", *light)
     with serving(tmp_path_factory.mktemp("workers") / "log", *flags) as server:
         wait_until(lambda: serving_workers(server) == {"0", "1"}, 60)
         yield server
@@ -107,9 +107,14 @@ def clients(server: Server, stack: ExitStack) -> dict[int, httpx.Client]:
     raise AssertionError(f"all connections came to worker {set(found)}")
 
 
-def test_each_worker_returns_the_vectors_of_a_single_process(pair: Server, server: Server) -> None:
+def test_each_worker_returns_the_vectors_of_a_single_process(
+    pair: Server, light: tuple[str, ...], tmp_path: Path
+) -> None:
     one, other = "a text for every worker", "and another"
-    with httpx.Client(base_url=server.url, timeout=60) as single:
+    with (
+        serving(tmp_path / "log", *light) as server,
+        httpx.Client(base_url=server.url, timeout=60) as single,
+    ):
         expected = embed(single, one)
         assert np.dot(expected, embed(single, other)) < 0.999
     with ExitStack() as stack:
@@ -248,14 +253,15 @@ def keys_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def locked(keys_file: Path) -> Iterator[Server]:
+def locked(keys_file: Path, light: tuple[str, ...]) -> Iterator[Server]:
     """Two workers with a file of keys and, on Linux, without a folder for temporary files."""
     folder = keys_file.parent
     if sys.platform == "linux":
         (folder / "sitecustomize.py").write_text(NO_FOLDER)
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PYTHONPATH", str(folder))
-        with serving(folder / "log", "--workers", "2", "--keys-file", str(keys_file)) as server:
+        flags = ("--workers", "2", "--keys-file", str(keys_file), *light)
+        with serving(folder / "log", *flags) as server:
             yield server
 
 
