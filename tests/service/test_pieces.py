@@ -11,7 +11,7 @@ from windowing import pieces
 from windowing.tokens import DocumentTokenizer, Side, Tokens
 
 PATH = PUBLISHED_BUNDLE / "tokenizer.json"
-SIZE = 300_000
+SIZE = 150_000
 HOSTILE = {
     "punctuation": "!" * SIZE,
     "Chinese": "漢字" * (SIZE // 2),
