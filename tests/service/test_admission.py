@@ -31,7 +31,7 @@ def narrow(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("narrow") / "log"
     flags = ["--max-body-bytes", str(MIB), "--max-body-values", "1024"]
     flags += ["--max-inflight-bytes", str(4 * needed(MIB, 1024))]
-    flags += ["--queue-tokens", "3000", "--cache-bytes", "0"]
+    flags += ["--queue-tokens", "1500", "--cache-bytes", "0"]
     with serving(log, *flags, "--api-keys", f"{MINE},{YOURS}") as running:
         yield running
 
@@ -137,7 +137,7 @@ def test_titles_and_metadata_of_hits_are_read_only_if_there_is_room(narrow: Serv
 def test_a_flood_with_one_key_is_refused_and_another_key_is_served(
     narrow: Server, peps: dict[str, str]
 ) -> None:
-    words = peps["pep-8"].split()[:800]
+    words = peps["pep-8"].split()[:400]
     numbers = itertools.count()
     over = threading.Event()
     statuses: list[int] = []
