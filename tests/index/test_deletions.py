@@ -20,6 +20,7 @@ from service.index.query import listing
 from service.index.rows.versions import microseconds
 from service.index.storage import layout
 from service.index.storage.database import table_names
+from tests.conftest import NIGHTLY
 from tests.index.processes import HOUR, Replicas, embed, follower, record, run
 
 
@@ -73,7 +74,7 @@ async def test_tombstones_are_removed_when_no_copy_can_arrive(replicas: Replicas
 async def test_an_index_can_be_dropped_during_its_compaction(replicas: Replicas) -> None:
     indexes = await replicas.open("a")
     met = 0
-    for turn in range(20):
+    for turn in range(20 if NIGHTLY else 5):
         assert await indexes.create("busy", {})
         index = await indexes.open("busy")
         assert await index.count() == 0
@@ -81,7 +82,7 @@ async def test_an_index_can_be_dropped_during_its_compaction(replicas: Replicas)
             await index.put([record(str(written))])
         compaction = asyncio.create_task(maintenance.optimize(index.table))
         # the drop begins at some moment of the compaction
-        await asyncio.sleep(0.004 * (turn % 10))
+        await asyncio.sleep(0.004 * (3 * turn % 10))
         met += not compaction.done()
         await indexes.drop("busy")
         await asyncio.gather(compaction, return_exceptions=True)

@@ -30,6 +30,7 @@ from service.index.rows.record import encoded
 from service.index.storage import layout, manifest
 from service.index.writer import Writer
 from tests.conftest import until
+from tests.index import piped
 from tests.integrity import stores
 
 SMALL = 1 << 20
@@ -193,13 +194,14 @@ def test_updates_without_a_pause_do_not_stop_maintenance(
 ) -> None:
     # whether the writer belongs to the process that maintains the index
     monkeypatch.setattr(maintenance, "COMMITS", 8)
+    monkeypatch.setattr(process, "started", piped.merging_process)
     monkeypatch.setattr(maintenance, "KEEP_VERSIONS", timedelta(milliseconds=100))
 
     async def scenario() -> None:
         indexes = await stores.open_indexes(tmp_path)
         await indexes.create("x", {"year": "integer"})
         index = await indexes.open("x")
-        names = [f"d{number}" for number in range(2000)]
+        names = [f"d{number}" for number in range(400)]
         await index.put([stores.record(name, stores.text_of(name) * 4) for name in names])
         folder = layout.folder(tmp_path, "indexes", index.table.name)
         found: list[int] = []
@@ -215,7 +217,7 @@ def test_updates_without_a_pause_do_not_stop_maintenance(
             async with asyncio.timeout(240):
                 while len(found) < (3 if here else 2):
                     commits += 1
-                    chosen = [names[(7 * commits + part) % 2000] for part in (0, 700, 1400)]
+                    chosen = [names[(7 * commits + part) % 400] for part in (0, 133, 266)]
                     rows = await index.rows([stores.record(name, "later") for name in chosen])
                     await writer.write(index.identity.uid, Upsert(rows))
         events = [one["event"] for one in said]
