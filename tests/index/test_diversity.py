@@ -19,6 +19,12 @@ VERSIONS = 12
 
 
 @pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """Its vectors hold the words, which make the versions near to each other."""
+    return light_server
+
+
+@pytest.fixture(scope="module")
 def filled(server: Server, peps: dict[str, str]) -> Iterator[str]:
     """Twelve versions of one document, and nineteen others."""
     call(server, "PUT", "/indexes/versions", {"fields": FIELDS}, status=201)

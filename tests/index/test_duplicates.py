@@ -34,6 +34,12 @@ def changed(text: str, share: float, seed: int) -> str:
 
 
 @pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """The texts and their words matter, and no vector."""
+    return light_server
+
+
+@pytest.fixture(scope="module")
 def originals(peps: dict[str, str]) -> dict[str, str]:
     long = [(name, text) for name, text in peps.items() if len(text) > 7000]
     return {name: text[3000:7000] for name, text in long[40:52]}

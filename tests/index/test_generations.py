@@ -39,10 +39,11 @@ OLD = bundle.load(DEFAULT_BUNDLE, verify=False).manifest.revision
 
 def until(condition: Callable[[], bool], what: str) -> None:
     """Wait for background work of a process."""
-    for _ in range(6000):
+    for _ in range(1200):
         if condition():
             return
-        time.sleep(0.02)
+        # a look takes up to 50 ms of a core
+        time.sleep(0.1)
     raise AssertionError(f"never: {what}")
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 import httpx
 import pytest
 
-from tests.conftest import Server, serving
+from tests.conftest import NIGHTLY, Server, serving
 from tests.index.conftest import call
 from tests.index.histories import Asked, ask, consistent
 from tests.linearizability import NEVER, Event
@@ -21,7 +21,7 @@ from tests.linearizability import NEVER, Event
 DOCUMENTS = ("a", "b", "c")
 CLIENTS = 6
 # of each client; enough for every possible result, however slow the machine is
-TURNS = 50
+TURNS = 50 if NIGHTLY else 36
 
 
 KINDS: tuple[Literal["read", "write", "delete"], ...] = ("read", "write", "delete")
