@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import ctypes
 import random
 import re
 import shutil
@@ -16,11 +17,13 @@ import pytest
 from service.index.storage import disk, recovery
 from service.index.storage.volume import Volume
 from tests.conftest import ROOT
-from tests.index import writing
+from tests.index import piped, writing
 from tests.index.test_recovery import ids
 
 # calls by which LanceDB and the service change the store
 STEPS = "write,pwrite64,link,linkat,rename,renameat,renameat2,mkdir,unlink,syncfs,fsync"
+# of linux/prctl.h
+PR_SET_PTRACER, PR_SET_PTRACER_ANY = 0x59616D61, ctypes.c_ulong(-1)
 _NAMED = "link,linkat,rename,renameat,renameat2"
 # the last call of a thread: before a manifest gets its name, before a sync, and in between
 KILLS = ((_NAMED, 5), ("syncfs", 9), ("unlink", 3), ("write", 80))
@@ -59,13 +62,23 @@ def test_a_kill_at_any_step_loses_nothing_acknowledged(
     tmp_path: Path, calls: str, number: int
 ) -> None:
     folder = tmp_path / "index"
-    traced = ["strace", "-f", "-qq", "-o", "/dev/null", f"--trace={calls}"]
-    traced += [f"--inject={calls}:signal=KILL:when={number}"]
-    command = [*traced, sys.executable, "-m", "tests.index.writing", str(folder)]
-    ended = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
-    assert ended.returncode == -signal.SIGKILL
-    lines = ended.stdout.split("\n")[:-1]
+    with piped.Forked(write_when_traced, folder) as writer:
+        traced = ["strace", "-f", "-o", "/dev/null", f"--trace={calls}"]
+        traced += [f"--inject={calls}:signal=KILL:when={number}", "-p", str(writer.pid)]
+        with subprocess.Popen(traced, stderr=subprocess.PIPE, text=True) as tracer:
+            assert tracer.stderr is not None
+            assert "attached" in tracer.stderr.readline()
+            writer.stdin.write(b"\n")
+            lines = writer.stdout.read().decode().split("\n")[:-1]
+    assert writer.returncode == -signal.SIGKILL
     assert asyncio.run(missing(folder, lines)) == (set(), set())
+
+
+def write_when_traced(folder: Path) -> None:
+    """Let another process trace this one, wait for a line of stdin, then write."""
+    ctypes.CDLL(None).prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY)
+    sys.stdin.readline()
+    asyncio.run(writing.main(folder))
 
 
 @pytest.mark.skipif(not traceable(), reason="strace is missing or may not trace")
