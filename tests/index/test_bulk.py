@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -24,10 +25,21 @@ from tests.index import piped
 from tests.index.conftest import call
 from tests.storage import placed
 
+# the flags of ``light``
+_bundle: list[str] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def bundle(light: tuple[str, ...]) -> Iterator[None]:
+    """The commands of this file start with little work."""
+    _bundle.extend(light)
+    yield
+    _bundle.clear()
+
 
 def flagged(source: Path, index_path: Path, *flags: str) -> list[str]:
     start = [str(source), "--index", "bulk", "--index-path", placed(index_path)]
-    return [*start, "--log-level", "error", "--calibrate", "0", "--streams", "2", *flags]
+    return [*start, "--log-level", "error", "--calibrate", "0", "--streams", "2", *_bundle, *flags]
 
 
 def command(source: Path, index_path: Path, *flags: str) -> list[str]:
@@ -73,7 +85,7 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     assert "ready" not in second.stdout + second.stderr
     assert "2 written, 1 unchanged, 0 repeated ids, 0 refused, 1 pruned" in second.stderr
     assert "1 links in the texts of 3 documents" in second.stderr
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", *_bundle) as server:
         assert call(server, "GET", "/indexes/bulk")["documents"] == 3
         held = call(server, "GET", "/indexes/bulk/documents/a")
         assert (held["links"], held["metadata"]) == (["b", "c"], {"year": 2000})
