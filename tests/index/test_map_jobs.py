@@ -42,12 +42,17 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
     job = answer.json()
     assert (answer.status_code, answer.headers["location"]) == (202, f"/jobs/{job['id']}")
     assert (job["kind"], job["step"]["done"], job["files"]["total"]) == ("map", 0.0, 0)
+    # computed after it, one at a time
+    call(server, "PUT", "/indexes/soon-gone", {}, status=201)
+    gone = call(server, "POST", "/indexes/soon-gone/map", status=202)
+    call(server, "DELETE", "/indexes/soon-gone", status=204)
     # a second request waits for the same job
     again = call(server, "POST", f"/indexes/{index}/map", status=202)
     wait_until(lambda: call(server, "GET", f"/jobs/{job['id']}")["ended"] is not None, 90)
     ended = call(server, "GET", f"/jobs/{job['id']}")
     assert (ended["state"], ended["error"]) == ("succeeded", None)
     assert again["id"] == job["id"]
+    check_deleted(server, gone["id"])
 
     whole = call(server, "GET", f"/indexes/{index}/map?field=status")
     ids = sorted(document["id"] for document in documents)
@@ -80,6 +85,14 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
     assert "string, integer and boolean" in refused["error"]
     check_labels(server, index, [*ids, "new"])
     check_area(server, index)
+
+
+def check_deleted(server: Server, job: str) -> None:
+    """The job of an index that was deleted meanwhile says so."""
+    wait_until(lambda: call(server, "GET", f"/jobs/{job}")["ended"] is not None, 90)
+    ended = call(server, "GET", f"/jobs/{job}")
+    assert ended["state"] == "failed"
+    assert "no index of that name" in ended["error"]
 
 
 def check_labels(server: Server, index: str, ids: list[str]) -> None:
@@ -151,22 +164,6 @@ def test_without_the_library_the_route_names_the_extra(monkeypatch: pytest.Monke
 def test_a_computation_that_fails_says_so(tmp_path: Path) -> None:
     with pytest.raises(UnavailableError, match="ended early"):
         asyncio.run(background._computed(str(tmp_path), "missing", Progress(0)))
-
-
-def test_a_map_of_an_index_that_was_deleted_says_so(server: Server, index: str) -> None:
-    pytest.importorskip("openTSNE", reason="the extra map is not installed")
-    call(server, "PUT", "/indexes/soon-gone", {}, status=201)
-    # computed first, one at a time
-    other = call(server, "POST", f"/indexes/{index}/map", status=202)
-    job = call(server, "POST", "/indexes/soon-gone/map", status=202)
-    call(server, "DELETE", "/indexes/soon-gone", status=204)
-    wait_until(lambda: call(server, "GET", f"/jobs/{job['id']}")["ended"] is not None, 90)
-    ended = call(server, "GET", f"/jobs/{job['id']}")
-    assert (ended["state"], call(server, "GET", f"/jobs/{other['id']}")["state"]) == (
-        "failed",
-        "succeeded",
-    )
-    assert "no index of that name" in ended["error"]
 
 
 def test_a_cancelled_computation_leaves_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
