@@ -128,7 +128,7 @@ def documents(peps: dict[str, str]) -> list[dict[str, Any]]:
     """Short documents, which are committed first, and longer ones."""
     texts = list(peps.values())
     short = [{"id": f"a{i:03}", "text": f"Short text {i}."} for i in range(SHORT)]
-    return short + [{"id": f"b{i:03}", "text": texts[i][:800]} for i in range(LONG)]
+    return short + [{"id": f"b{i:03}", "text": texts[i][:400]} for i in range(LONG)]
 
 
 def get(server: Server, document: str) -> str | None:

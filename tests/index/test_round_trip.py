@@ -17,7 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.conftest import Server, examples
+from tests.conftest import NIGHTLY, Server, examples
 from tests.index.conftest import FIELDS, call
 from tests.index.processes import Replicas, copy, record
 
@@ -116,7 +116,7 @@ def test_odd_values_are_served(server: Server, held: str) -> None:
     _round_trip(server, held, [ODD], (200,))
 
 
-@examples(8)
+@examples(8 if NIGHTLY else 4)
 @given(documents=st.lists(DOCUMENT, min_size=1, max_size=3, unique_by=lambda d: str(d["id"])))
 def test_documents_are_served(server: Server, held: str, documents: list[dict[str, Any]]) -> None:
     _round_trip(server, held, documents, (200,))
@@ -187,7 +187,7 @@ def accepted(metadata: dict[str, Any]) -> bool:
     )
 
 
-@examples(40)
+@examples(40 if NIGHTLY else 20)
 @given(metadata=METADATA | st.dictionaries(ANY_TEXT, ANY_VALUE, max_size=2))
 def test_promised_metadata_is_accepted(server: Server, held: str, metadata: dict[str, Any]) -> None:
     content = json.dumps({"documents": [{"id": "a", "text": "word", "metadata": metadata}]})
