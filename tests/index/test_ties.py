@@ -77,7 +77,7 @@ def test_pages_of_equal_documents_miss_none_and_repeat_none(folder: Path, run: o
             found += [hit.id for hit in hits]
         return found
 
-    for size in (300, 750):
+    for size in (500, 750):
         assert asyncio.run(pages(size)) == expected()[:1500]
 
 
