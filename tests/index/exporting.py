@@ -1,17 +1,13 @@
 """Exports the index ``x`` of a store of ``tests.integrity.stores``.
 
-    python -m tests.index.exporting STORE DEST
-
-It stops in the middle, and waits until a test kills it.
+``main`` stops in the middle, and waits until a test kills it.
 """
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
 import signal
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -76,7 +72,3 @@ async def main(store: Path, folder: Path) -> None:
             signal.pause()
 
     await export_of(await stores.open_indexes(store), "x", folder, show=stop)
-
-
-if __name__ == "__main__":
-    asyncio.run(main(Path(sys.argv[1]), Path(sys.argv[2])))

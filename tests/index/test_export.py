@@ -8,8 +8,6 @@ import json
 import os
 import resource
 import signal
-import subprocess
-import sys
 import tarfile
 import threading
 import time
@@ -35,7 +33,7 @@ from service.index.indexes import Indexes, Model, connect
 from service.index.rows.outline import Outline
 from service.index.rows.vectors import matrix
 from service.index.storage import pins
-from tests.conftest import ROOT
+from tests.index import piped
 from tests.index.exporting import MIDDLE, export, export_of, read
 from tests.integrity import stores
 from tests.integrity.stored import make
@@ -102,13 +100,11 @@ def test_a_killed_export_continues_with_the_same_rows(
     store: Path, tmp_path: Path, no_waiting: None
 ) -> None:
     root, folder = stores.copy(store, tmp_path / "store"), tmp_path / "out"
-    command = [sys.executable, "-m", "tests.index.exporting", str(root), str(folder)]
-    process = subprocess.Popen(command, cwd=ROOT)
-    while not (folder / f".part-{MIDDLE - 1:05}.parquet.partial").exists():
-        assert process.poll() is None
-        time.sleep(0.01)
-    process.send_signal(signal.SIGKILL)
-    process.wait()
+    with piped.main("tests.index.exporting", root, folder) as process:
+        while not (folder / f".part-{MIDDLE - 1:05}.parquet.partial").exists():
+            assert process.poll() is None
+            time.sleep(0.01)
+        process.send_signal(signal.SIGKILL)
     early = json.loads((folder / MANIFEST).read_text())
     assert (early["complete"], early["rows"]) == (False, MIDDLE - 1)
 
