@@ -98,6 +98,7 @@ class Gate:
         self._report = report
         self._given = thresholds
         self._pad = int(source.tokenizer.pad_token_id)
+        self._windows: dict[int, list[list[Window]]] = {}
         self._figures: dict[int, float] = {}
 
     @cached_property
@@ -110,6 +111,10 @@ class Gate:
                 reference_vectors(self._source, self._paragraphs[start : start + MEASURED_BATCH])
             )
         return np.concatenate([vectors.numpy() for vectors in found])
+
+    @cached_property
+    def _tokens(self) -> list[Inputs]:
+        return self._inputs(self._paragraphs)
 
     @property
     def dimensions(self) -> int:
@@ -145,8 +150,7 @@ class Gate:
         reference = self._reference
         engine, encode = open_engine(name, graph, threads=self._threads)
         step = f"measuring the {name} graph"
-        inputs = self._inputs(self._paragraphs)
-        vectors, seconds = timed(encode, inputs, lambda share: self._report(step, share))
+        vectors, seconds = timed(encode, self._tokens, lambda share: self._report(step, share))
         limits = floors(name, self._given)
         parity = measure(name, vectors, reference, engine=engine, thresholds=limits)
         return Measured(parity, cosines(vectors, reference), seconds)
@@ -154,7 +158,7 @@ class Gate:
     def race(self, graphs: Mapping[str, Path]) -> dict[str, float]:
         """Seconds that each fp16 graph takes for the paragraphs, batch by batch in turns."""
         engines = {n: open_engine("fp16", g, threads=self._threads)[1] for n, g in graphs.items()}
-        inputs = self._inputs(self._paragraphs)
+        inputs = self._tokens
         seconds = dict.fromkeys(graphs, 0.0)
         for number, batch in enumerate([inputs[0], *inputs]):
             self._report("comparing the speed of the graphs", number / len(inputs))
@@ -188,7 +192,9 @@ class Gate:
         prompt = self._source.prompts.get(self._source.default_prompt or "", "")
         found = []
         for number, task in enumerate(self._tasks):
-            windows = read(tokenizer, task.texts, prompt)
+            if number not in self._windows:
+                self._windows[number] = read(tokenizer, task.texts, prompt)
+            windows = self._windows[number]
             if number not in self._figures:
                 own = source_engine(self._source)
                 self._figures[number] = self._figure(task, windows, "the source", own)

@@ -34,16 +34,16 @@ def write_judged(folder: Path, texts: list[str], documents: int = 90) -> Path:
     return folder
 
 
-def write_labelled(path: Path, texts: list[str], each: int = EACH) -> Path:
-    """Passages of 30 to 105 words, by their document."""
+def write_labelled(path: Path, texts: list[str], each: int = EACH, words: int = 30) -> Path:
+    """Passages of ``words`` to three and a half times as many words, by their document."""
     longest = sorted(texts, key=len)[-CLASSES:]
     rows = []
     for label, text in enumerate(longest):
-        words = text.split()[BEGIN:]
-        step = len(words) // each
+        own = text.split()[BEGIN:]
+        step = len(own) // each
         for i in range(each):
-            own = words[i * step : i * step + 30 + 25 * (i % 4)]
+            passage = own[i * step : i * step + words + 5 * words // 6 * (i % 4)]
             part = "test" if i % 2 else "train"
-            rows.append({"text": " ".join(own), "label": f"document {label}", "split": part})
+            rows.append({"text": " ".join(passage), "label": f"document {label}", "split": part})
     write_rows(path, rows)
     return path

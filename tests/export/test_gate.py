@@ -18,6 +18,7 @@ from bundles.manifest import MANIFEST, BundleError, Manifest
 from export import passages
 from export.__main__ import main
 from export.checkpoint.source import Source
+from export.checks import gate
 from export.checks.engines import Inputs
 from export.checks.thresholds import THRESHOLDS
 from export.errors import ExportError
@@ -28,19 +29,22 @@ from export.pipeline import export as run
 from export.tasks.held_out import HeldOut
 from export.tasks.loss import LIMITS
 from tests.export.held_out import write_judged, write_labelled
+from windowing.documents import Window, read
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 Order = Callable[..., Request]
 
 # Scores lie between 0 and 1.
 ANY_LOSS = 1.0
+CUT = "cutting documents into windows"
 
 
 @pytest.fixture(scope="module")
 def held_out(tmp_path_factory: pytest.TempPathFactory, pep_texts: list[str]) -> HeldOut:
     folder = tmp_path_factory.mktemp("held-out")
     judged = write_judged(folder / "claims", pep_texts, documents=45)
-    return HeldOut([judged], [write_labelled(folder / "topics.jsonl", pep_texts, each=120)])
+    labelled = write_labelled(folder / "topics.jsonl", pep_texts, each=120, words=12)
+    return HeldOut([judged], [labelled])
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +78,12 @@ def bundle(order: Order, tmp_path_factory: pytest.TempPathFactory, steps: list[s
     def reported(step: str, share: float = 0.0, /) -> None:
         steps.append(f"{step}, {share:.0%}")
 
+    def cut(*arguments: Any) -> list[list[Window]]:
+        steps.append(CUT)
+        return read(*arguments)
+
     with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gate, "read", cut)
         patch.setitem(LIMITS, "retrieval", ANY_LOSS)
         patch.setitem(LIMITS, "probe", ANY_LOSS)
         run(order(dest, precisions=("fp16", "int8")), reported)
@@ -101,6 +110,13 @@ def test_the_manifest_holds_the_loss_of_each_graph(bundle: Bundle, steps: list[s
     for side in ("the source", "fp16", "int8"):
         assert f"retrieval on claims: encoding with {side}, 100%" in steps
         assert f"probe on topics: encoding with {side}, 100%" in steps
+
+
+def test_the_documents_of_a_task_are_cut_once_for_all_graphs(
+    bundle: Bundle, steps: list[str]
+) -> None:
+    assert len(bundle.manifest.precisions) == 2
+    assert steps.count(CUT) == 2  # tasks
 
 
 def test_fp16_is_within_the_real_limits(bundle: Bundle) -> None:
