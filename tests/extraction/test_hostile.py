@@ -151,7 +151,7 @@ def test_the_process_holds_no_secrets_and_ends_with_its_reader(
     assert process.returncode is not None
 
 
-@examples(60)
+@examples(30)
 @given(seed=st.integers(0, 2**64))
 def test_a_mutated_file_gives_a_text_or_a_reason(read_bounded: Read, seed: int) -> None:
     random = Random(seed)

@@ -73,9 +73,15 @@ def read(content: bytes, ocr: str, limits: Limits | None = None) -> Outcomes:
         return outcomes(reader, ".pdf", content)
 
 
+@pytest.fixture(scope="module")
+def english() -> Iterator[Read]:
+    with Reader(ocr="eng") as reader:
+        yield lambda content: outcomes(reader, ".pdf", content)
+
+
 @installed
-def test_a_scan_is_read() -> None:
-    found = content_of(read(scanned(500), "eng"))
+def test_a_scan_is_read(english: Read) -> None:
+    found = content_of(english(scanned(500)))
     assert fidelity(" ".join(TEXT), found.text) > ODD / 100
     assert found.pages == [0]
     assert found.scans == []
@@ -88,12 +94,12 @@ def test_a_scan_that_lies_on_its_side_is_read() -> None:
 
 
 @installed
-def test_a_picture_without_text_is_refused() -> None:
+def test_a_picture_without_text_is_refused(english: Read) -> None:
     target = io.BytesIO()
-    canvas = Canvas(target)
-    canvas.ellipse(100, 100, 400, 500, fill=1)
+    canvas = Canvas(target, (200, 200))
+    canvas.ellipse(40, 20, 160, 180, fill=1)
     canvas.save()
-    reason = reason_of(read(target.getvalue(), "eng"))
+    reason = reason_of(english(target.getvalue()))
     assert reason == "a scan without text, and tesseract recognises none"
 
 
@@ -104,8 +110,9 @@ def test_an_unknown_language_is_named() -> None:
 
 
 def test_without_recognition_a_scan_is_refused_and_the_rest_of_a_file_read() -> None:
-    assert "install tesseract" in reason_of(read(scanned(500), "off"))
-    found = content_of(read(scanned(500, text=True), "off"))
+    with Reader(ocr="off") as reader:
+        assert "install tesseract" in reason_of(outcomes(reader, ".pdf", scanned(500)))
+        found = content_of(outcomes(reader, ".pdf", scanned(500, text=True)))
     assert found.text == "Contract of sale, whose annex is a scan\n"
 
 
