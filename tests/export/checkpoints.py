@@ -21,7 +21,8 @@ WINDOW = 96
 LOCAL = 16  # ModernBERT's local window; the longest text is six times longer
 MODERN: dict[str, Any] = {
     **SIZES,
-    "num_hidden_layers": 3,
+    # the first reads all tokens, the second a local window
+    "num_hidden_layers": 2,
     "global_attn_every_n_layers": 2,
     "local_attention": LOCAL,
     "max_position_embeddings": WINDOW,
@@ -41,12 +42,13 @@ OFFSET: dict[str, Any] = {
 }
 
 
-def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
+def tiny_encoder(family: str, vocabulary: int, layers: int = 2) -> transformers.PreTrainedModel:
     """A random encoder of ``family`` for windows of ``WINDOW`` tokens."""
     torch.manual_seed(0)
     rows: dict[str, Any] = {"vocab_size": vocabulary}
-    plain = {**SIZES, **rows, "max_position_embeddings": WINDOW}
-    offset = {**OFFSET, **rows, "type_vocab_size": 1}
+    shape: dict[str, Any] = {**rows, "num_hidden_layers": layers}
+    plain = {**SIZES, **shape, "max_position_embeddings": WINDOW}
+    offset = {**OFFSET, **shape, "type_vocab_size": 1}
     match family:
         case "albert":
             return transformers.AlbertModel(transformers.AlbertConfig(**plain, embedding_size=16))
@@ -62,7 +64,7 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
             relative |= {"type_vocab_size": 0}
             return transformers.DebertaV2Model(transformers.DebertaV2Config(**plain, **relative))
         case "distilbert":
-            sizes: dict[str, Any] = {"dim": 32, "n_layers": 2, "n_heads": 4, "hidden_dim": 64}
+            sizes: dict[str, Any] = {"dim": 32, "n_layers": layers, "n_heads": 4, "hidden_dim": 64}
             rest: dict[str, Any] = {"max_position_embeddings": WINDOW, "initializer_range": 0.1}
             config = transformers.DistilBertConfig(**sizes, **rest, **rows)
             return transformers.DistilBertModel(config)
@@ -70,9 +72,9 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
             # embeddings are narrower than layers, as in electra-small
             return transformers.ElectraModel(transformers.ElectraConfig(**plain, embedding_size=16))
         case "modernbert":
-            return transformers.ModernBertModel(transformers.ModernBertConfig(**MODERN, **rows))
+            return transformers.ModernBertModel(transformers.ModernBertConfig(**MODERN | rows))
         case "mpnet":
-            return transformers.MPNetModel(transformers.MPNetConfig(**OFFSET, **rows))
+            return transformers.MPNetModel(transformers.MPNetConfig(**OFFSET | shape))
         case "mistral" | "qwen2" | "qwen3":
             decoder = {**plain, "num_key_value_heads": 2, "head_dim": 8, "pad_token_id": 0}
             if family == "qwen2":
@@ -91,13 +93,13 @@ def tiny_encoder(family: str, vocabulary: int) -> transformers.PreTrainedModel:
     raise AssertionError(family)
 
 
-def save_encoder(family: str, bert: Path, roberta: Path, folder: Path) -> Path:
+def save_encoder(family: str, bert: Path, roberta: Path, folder: Path, layers: int = 2) -> Path:
     """A transformers folder with the tokenizer of ``bert`` or, if padding is 1, ``roberta``."""
     offset = family in ("camembert", "mpnet", "roberta", "xlm-roberta")
     shutil.copytree(roberta if offset else bert, folder)
     rows = Tokenizer.from_file(str(folder / "tokenizer.json")).get_vocab_size()
     # Qwen2's own tokenizer class adds a token
-    tiny_encoder(family, rows + (family == "qwen2")).save_pretrained(folder)
+    tiny_encoder(family, rows + (family == "qwen2"), layers).save_pretrained(folder)
     return folder
 
 

@@ -46,7 +46,7 @@ def _one_thread() -> None:
 def few_passages() -> Iterator[None]:
     """Calibrate with fewer passages: int8 reads each three times, and the encoders are tiny."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passages, "CALIBRATION", 32)
+        patch.setattr(passages, "CALIBRATION", 16)
         yield
 
 

@@ -51,10 +51,10 @@ def test_lengths_come_from_the_config_or_the_card() -> None:
 
 
 def test_a_bundle_holds_what_the_card_declares(
-    bert_folder: Path, text_file: Path, tmp_path: Path
+    shallow_folder: Path, text_file: Path, tmp_path: Path
 ) -> None:
     folder = save_sentence_transformer(
-        bert_folder, tmp_path / "tiny", pooling="mean", normalise=True
+        shallow_folder, tmp_path / "tiny", pooling="mean", normalise=True
     )
     (folder / "README.md").write_text(CARD)
     request = Request(

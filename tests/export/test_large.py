@@ -25,6 +25,7 @@ from tests.export.test_onnx_folder import folder_of
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 DATA = "model.fp16.onnx.data"
+REPAIRED: dict[str, Any] = {"thresholds": {"fp16.cosine_mean": 1.0}, "accept": ("fp16",)}
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -58,8 +59,7 @@ def bundle(
         dest,
         text_file,
         precisions=("fp16", "int8"),
-        thresholds={"fp16.cosine_mean": 1.0},
-        accept=("fp16",),
+        **REPAIRED,
     )
     run(request)
     return load(dest)
@@ -98,11 +98,11 @@ def test_a_bundle_whose_weights_changed_is_refused(bundle: Bundle, tmp_path: Pat
 
 
 def test_the_same_weights_give_the_same_files(
-    shallow_folder: Path, text_file: Path, tmp_path: Path
+    bundle: Bundle, shallow_folder: Path, text_file: Path, tmp_path: Path
 ) -> None:
-    first, second = (run(order(shallow_folder, tmp_path / name, text_file)) for name in "ab")
-    assert DATA in first.files
-    assert first.files == second.files
+    again = run(order(shallow_folder, tmp_path / "again", text_file, **REPAIRED))
+    assert DATA in again.files
+    assert again.files.items() <= bundle.manifest.files.items()
 
 
 def test_a_graph_of_a_folder_with_such_weights_exports(

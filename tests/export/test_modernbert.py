@@ -121,12 +121,13 @@ def test_padding_that_sees_only_padding_stays_finite(
     write_graph(source, tmp_path / "fp32.onnx")
     with torch.no_grad():
         reference = export.graphs.graph.SentenceEncoder(source).eval()(ids, mask).numpy()
-    write_fp16(fuse(source, tmp_path / "fp32.onnx", [inputs]), tmp_path)
+    fused = fuse(source, tmp_path / "fp32.onnx", [inputs])
+    write_fp16(fused, tmp_path)
     vectors = run_in_fp16(tmp_path / "model.fp16.onnx", inputs)
     assert cosines(vectors, reference).min() > 0.9999
     # The control: fp16's lowest number makes them infinite.
     monkeypatch.setattr(export.graphs.fp16, "_MASKED", export.graphs.fp16._LOWEST)
-    write_fp16(fuse(source, tmp_path / "fp32.onnx", [inputs]), tmp_path)
+    write_fp16(fused, tmp_path)
     assert not np.isfinite(run_in_fp16(tmp_path / "model.fp16.onnx", inputs)[1]).any()
 
 

@@ -105,6 +105,11 @@ def folder_of(checkpoint: Path, folder: Path, layout: str) -> Path:
     return folder
 
 
+@pytest.fixture(scope="module")
+def hub_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return folder_of(checkpoint, tmp_path_factory.mktemp("hub") / "folder", "hub")
+
+
 @pytest.mark.parametrize("layout", ["hub", "pooled", "other names"])
 def test_the_graph_of_a_folder_agrees_with_the_checkpoint(
     layout: str, checkpoint: Path, sentences: list[str], tmp_path: Path
@@ -129,11 +134,10 @@ def test_the_graph_of_a_folder_agrees_with_the_checkpoint(
 
 
 def test_a_bundle_of_a_folder(
-    checkpoint: Path, sentences: list[str], text_file: Path, tmp_path: Path
+    checkpoint: Path, hub_folder: Path, sentences: list[str], text_file: Path, tmp_path: Path
 ) -> None:
-    folder = folder_of(checkpoint, tmp_path / "folder", "hub")
     request = Request(
-        source=str(folder),
+        source=str(hub_folder),
         dest=tmp_path / "bundle",
         licence="MIT",
         calibration=text_file,
@@ -158,9 +162,9 @@ def to_fp16(path: Path, *, outputs_too: bool = False) -> None:
 
 
 @pytest.fixture(scope="module")
-def half_folder(checkpoint: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def half_folder(hub_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder whose only graph is in fp16."""
-    folder = folder_of(checkpoint, tmp_path_factory.mktemp("half") / "folder", "hub")
+    folder = shutil.copytree(hub_folder, tmp_path_factory.mktemp("half") / "folder")
     graph = folder / "onnx" / "model.onnx"
     to_fp16(graph)
     graph.rename(graph.with_name("model_fp16.onnx"))
@@ -288,18 +292,18 @@ def linked(beside: Path) -> str:
     ],
 )
 def test_a_folder_without_a_plain_graph_is_refused_by_name(
-    harm: Callable[[Path], object], reason: str, checkpoint: Path, tmp_path: Path
+    harm: Callable[[Path], object], reason: str, hub_folder: Path, tmp_path: Path
 ) -> None:
-    folder = folder_of(checkpoint, tmp_path / "folder", "hub")
+    folder = shutil.copytree(hub_folder, tmp_path / "folder")
     harm(folder / "onnx" / "model.onnx")
     with pytest.raises(ExportError, match=reason):
         open_source(str(folder))
 
 
 def test_a_graph_with_a_weight_that_is_not_finite_is_refused(
-    checkpoint: Path, tmp_path: Path
+    hub_folder: Path, tmp_path: Path
 ) -> None:
-    folder = folder_of(checkpoint, tmp_path / "folder", "hub")
+    folder = shutil.copytree(hub_folder, tmp_path / "folder")
     source = open_source(str(folder))
     check_weights(source)
     digest = source.weights_digest()

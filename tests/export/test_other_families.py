@@ -20,6 +20,7 @@ from export.graphs.graph import write_graph
 from tests.conftest import NIGHTLY
 from tests.export.checkpoints import WINDOW, cosines, save_encoder
 
+LAYERS = 2 if NIGHTLY else 1
 # the pooling of each, and another one that gives other vectors
 KINDS: dict[str, tuple[PoolingName, PoolingName]] = {
     "albert": ("mean", "cls"),
@@ -33,7 +34,7 @@ KINDS: dict[str, tuple[PoolingName, PoolingName]] = {
 
 def save(family: str, bert: Path, roberta: Path, root: Path, pooling: str) -> Path:
     """A sentence-transformers folder. A decoder's tokenizer ends each text with a token."""
-    encoder = save_encoder(family, bert, roberta, root / "encoder")
+    encoder = save_encoder(family, bert, roberta, root / "encoder", layers=LAYERS)
     if pooling == "lasttoken":
         tokenizer = Tokenizer.from_file(str(encoder / "tokenizer.json"))
         tokenizer.post_processor = processors.TemplateProcessing(

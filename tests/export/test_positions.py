@@ -32,7 +32,7 @@ def fused(
 ) -> tuple[Fused, dict[str, np.ndarray]]:
     """A graph with relative positions, and an input that fills its window."""
     folder = tmp_path_factory.mktemp(request.param)
-    save_encoder(request.param, bert_folder, roberta_folder, folder / "source")
+    save_encoder(request.param, bert_folder, roberta_folder, folder / "source", layers=1)
     source = open_source(str(folder / "source"), max_tokens=WINDOW)
     tokenizer = write_tokenizer(source, folder, [TEXT])
     with pytest.MonkeyPatch.context() as patch:
@@ -90,7 +90,7 @@ def test_rounded_logarithms_fall_into_other_buckets(
 def test_traced_graphs_read_buckets_from_a_table(
     family: str, bert_folder: Path, roberta_folder: Path, tmp_path: Path
 ) -> None:
-    save_encoder(family, bert_folder, roberta_folder, tmp_path / "source")
+    save_encoder(family, bert_folder, roberta_folder, tmp_path / "source", layers=1)
     source = open_source(str(tmp_path / "source"), max_tokens=WINDOW)
     reference = reference_vectors(source, [TEXT]).numpy()
     write_graph(source, tmp_path / "model.onnx")

@@ -61,8 +61,13 @@ def scaled(bert_folder: Path, tmp_path: Path) -> Callable[[Change], Source]:
 
 
 def written(source: Source, texts: list[str], folder: Path) -> tuple[Ranges, onnx.ModelProto]:
-    tokenizer = write_tokenizer(source, folder, texts)
     write_graph(source, folder / "model.onnx")
+    return converted(source, texts, folder)
+
+
+def converted(source: Source, texts: list[str], folder: Path) -> tuple[Ranges, onnx.ModelProto]:
+    """The fp16 graph of the fp32 graph in ``folder``."""
+    tokenizer = write_tokenizer(source, folder, texts)
     inputs = batches(tokenizer, texts, max_tokens=64, pad_token_id=0, size=8)
     fused = fuse(source, folder / "model.onnx", inputs)
     write_fp16(fused, folder)
@@ -107,7 +112,7 @@ def test_nodes_that_overflow_stay_fp32(
     assert (vectors * expected).sum(axis=1).min() > 0.9999
     # the control: converted without the ranges, the same encoder gives NaN
     monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
-    _, narrow = written(source, sentences, tmp_path)
+    _, narrow = converted(source, sentences, tmp_path)
     overflown = run(narrow, source, sentences, tmp_path)
     assert not np.isfinite(overflown).all()
     with pytest.raises(ExportError, match="not finite"):
@@ -153,7 +158,7 @@ def test_an_encoder_within_range_has_no_fp32_nodes(
     assert 1 < ranges.largest < 100
     with_ranges = (tmp_path / FILE).read_bytes()
     monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
-    written(source, sentences, tmp_path)
+    converted(source, sentences, tmp_path)
     assert (tmp_path / FILE).read_bytes() == with_ranges
 
 

@@ -125,25 +125,31 @@ def test_int8_keeps_operators_until_it_holds(order: Order, tmp_path: Path) -> No
 
 
 def test_a_failed_form_does_not_take_the_others_with_it(
-    order: Order, text_file: Path, bert_folder: Path, tmp_path: Path
+    order: Order,
+    text_file: Path,
+    shallow_folder: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    wanted = order(tmp_path / "bundle", "fp16", "int8", keep_float="nowhere")
-    with pytest.raises(IncompleteError, match=r"written without int8: --keep-float nowhere: no op"):
-        run(wanted)
-    assert list(load(tmp_path / "bundle").manifest.precisions) == ["fp16"]
-    arguments = [str(bert_folder), str(tmp_path / "other"), "--licence", "MIT"]
+    arguments = [str(shallow_folder), str(tmp_path / "bundle"), "--licence", "MIT"]
     options = ["--calibration", str(text_file), "--paragraphs", "200", "--keep-float", "nowhere"]
     assert main([*arguments, *options]) == 3
+    said = " ".join(capsys.readouterr().err.split())
+    assert "written without int8: --keep-float nowhere: no op" in said
+    assert list(load(tmp_path / "bundle").manifest.precisions) == ["fp16"]
     # every form failed
+    none = order(tmp_path / "none", "int8", source=str(shallow_folder), keep_float="nowhere")
     with pytest.raises(ExportError, match="--keep-float nowhere") as refusal:
-        run(order(tmp_path / "none", "int8", keep_float="nowhere"))
+        run(none)
     assert not isinstance(refusal.value, IncompleteError)
     assert not (tmp_path / "none").exists()
 
 
-def test_a_failed_form_does_not_replace_a_bundle_that_has_it(order: Order, tmp_path: Path) -> None:
+def test_a_failed_form_does_not_replace_a_bundle_that_has_it(
+    order: Order, shallow_folder: Path, tmp_path: Path
+) -> None:
     dest, new = tmp_path / "bundle", tmp_path / "new"
-    former = run(order(dest, "fp16"))
+    former = run(order(dest, "fp16", source=str(shallow_folder)))
     shutil.copytree(dest, new)
     (new / "mark").touch()
     with pytest.raises(ExportError, match="has fp16, which failed this time, so it stays"):

@@ -65,6 +65,7 @@ def test_both_graphs_compute_the_checkpoint(
 ) -> None:
     model = SentenceTransformer(str(joined), device="cpu", trust_remote_code=True)
     model.max_seq_length = 64
+    sentences = sentences[:32]
     expected = model.encode(sentences)
     for precision, runtime, least in (
         ("fp16", "onnx", 0.9999),
@@ -74,7 +75,7 @@ def test_both_graphs_compute_the_checkpoint(
         engine = opened(bundle, precision, runtime)  # type: ignore[arg-type]
         for size in (1, 7):
             found = encode(bundle, sentences, size=size, engine=engine)
-            assert found.shape == (64, 40)
+            assert found.shape == (32, 40)
             assert (found * expected).sum(1).min() > least, (precision, runtime, size)
             assert (found * np.roll(expected, 1, 0)).sum(1).min() < least
 
