@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import random
+import warnings
 from collections.abc import Callable, Sequence
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +40,20 @@ _SYLLABLES = (
     "ku",
 )
 WORDS = [syllable + end for syllable in _SYLLABLES for end in "lmnrst"]
+
+
+def start_process(target: Callable[..., object], *given: object) -> BaseProcess:
+    """Call a function in a process of its own.
+
+    A fork has all imports, which take 6 s of a core. Threads of an accelerator do not survive one.
+    """
+    method = "spawn" if torch.accelerator.is_available() else "fork"
+    process = multiprocessing.get_context(method).Process(target=target, args=given)
+    with warnings.catch_warnings():
+        # of Python 3.12 and later, about the threads of this process: a child needs none of them
+        warnings.simplefilter("ignore", DeprecationWarning)
+        process.start()
+    return process
 
 
 SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
@@ -93,7 +110,7 @@ def save_tiny_model(
     config = BertConfig(
         vocab_size=len(made),
         hidden_size=width,
-        num_hidden_layers=2,
+        num_hidden_layers=1,
         num_attention_heads=4,
         intermediate_size=48,
         max_position_embeddings=positions,
@@ -157,7 +174,7 @@ def make_settings(tiny_model: Path, corpus: Path, tmp_path: Path) -> MakeSetting
                 "batch_size": 8,
                 "max_steps": 2,
                 "learning_rate": 1e-3,
-                "chunk_tokens": 96,
+                "chunk_tokens": 512,
             },
             "run": {
                 "output": tmp_path / "run",

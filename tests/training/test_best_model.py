@@ -58,7 +58,7 @@ def test_early_stop_and_best_model(
     found = run.run()
     assert (found.step, found.stopped_early) == (3, True)
     written = weights(tmp_path / "run")
-    name = "encoder.layer.1.output.dense.weight"
+    name = "encoder.layer.0.output.dense.weight"
     assert torch.equal(written[name], kept[1][name])
     assert not torch.equal(written[name], kept[3][name])
     # the same command does not train on: all further values are better
@@ -88,7 +88,7 @@ def test_a_run_that_only_gets_worse_gives_its_start_weights(
     found = TrainingRun(settings, Processes(cpu=True)).run()
     assert (found.step, found.stopped_early) == (2, True)
     written = weights(tmp_path / "run")
-    name = "encoder.layer.1.output.dense.weight"
+    name = "encoder.layer.0.output.dense.weight"
     assert torch.equal(written[name], start[name])
     assert "no validation was better than that of the start weights" in capsys.readouterr().out
 

@@ -12,10 +12,10 @@ import pytest
 import torch
 import torch.distributed as dist
 from accelerate.state import AcceleratorState
-from torch.multiprocessing.spawn import spawn
 from torch.nn.functional import cosine_similarity, normalize
 
 from tests.conftest import free_port
+from tests.training.conftest import start_process
 from training.backbones.encoder import open_start
 from training.backbones.teacher import open_teachers
 from training.data.build import open_cache
@@ -84,6 +84,8 @@ def distance(first: Gradients, second: Gradients) -> float:
     return float((apart / size) ** 0.5)
 
 
+# of 32 rows at most
+CHUNKS = {"chunk_tokens": 96}
 OBJECTIVES = [
     {"view": "docsplit"},
     {"view": "docsplit", "mlm_weight": 0.0, "symmetric": True},
@@ -107,7 +109,9 @@ def objective(request: pytest.FixtureRequest, teacher: Path, wide_teacher: Path)
 def test_cached_gradients_equal_plain_ones_with_dropout(
     make_settings: MakeSettings, objective: dict[str, Any]
 ) -> None:
-    bench = Bench(make_settings(objective=objective, backbone={"max_tokens": 16}))
+    bench = Bench(
+        make_settings(objective=objective, backbone={"max_tokens": 16}, optimisation=CHUNKS)
+    )
     assert len(bench.batch.chunks) >= 3
     plain_loss, plain = bench.gradients(cached=False)
     cached_loss, cached = bench.gradients(cached=True)
@@ -129,21 +133,23 @@ def test_chunked_gradients_equal_those_of_one_forward_pass(
 ) -> None:
     """Compares with torch's differentiation of the whole loss, without dropout."""
     quiet = {"max_tokens": 16, "dropout": 0.0, "attention_dropout": 0.0}
-    bench = Bench(make_settings(objective=objective, backbone=quiet))
+    settings = make_settings(objective=objective, backbone=quiet, optimisation=CHUNKS)
+    bench = Bench(settings)
+    assert len(bench.batch.chunks) >= 3
     loss, found = bench.gradients(cached=False)
     monkeypatch.setattr(
         "training.trainer.preparation.plan_chunks", lambda lengths, *_: [list(range(len(lengths)))]
     )
-    whole = Bench(make_settings(objective=objective, backbone=quiet))
+    whole = Bench(settings)
     (chunk,) = whole.batch.chunks
-    settings = whole.settings.objective
+    asked = settings.objective
     states, pooled = whole.encoder(chunk.input_ids, chunk.attention_mask)
     rows = torch.zeros_like(pooled).index_copy(0, chunk.rows, pooled)
     views = pool_windows(rows, whole.batch.row_view, whole.batch.row_weight, 16)
-    if settings.contrastive == "nt_xent":
-        total = nt_xent(views[:8], views[8:], settings.temperature)
+    if asked.contrastive == "nt_xent":
+        total = nt_xent(views[:8], views[8:], asked.temperature)
     else:
-        total = info_nce(views[:8], views[8:], settings.temperature, symmetric=settings.symmetric)
+        total = info_nce(views[:8], views[8:], asked.temperature, symmetric=asked.symmetric)
     if whole.teachers:
         plain = chunk.input_ids if chunk.plain_ids is None else chunk.plain_ids
         targets = []
@@ -151,21 +157,21 @@ def test_chunked_gradients_equal_those_of_one_forward_pass(
             vectors = teacher.vectors(plain, chunk.attention_mask)
             rows = torch.zeros_like(vectors).index_copy(0, chunk.rows, vectors)
             targets.append(pool_windows(rows, whole.batch.row_view, whole.batch.row_weight, 16)[:8])
-        if settings.teacher_match == "vectors":
+        if asked.teacher_match == "vectors":
             [target] = targets
             apart = torch.stack([1 - cosine_similarity(v, target).mean() for v in views.split(8)])
         else:
             cosines = torch.stack([normalize(t) @ normalize(t).T for t in targets]).mean(0)
             # vectors of these cosines
             target = torch.linalg.cholesky(cosines)
-            apart = similarity_loss(views[:8], views[8:], target, settings.teacher_temperature)
+            apart = similarity_loss(views[:8], views[8:], target, asked.teacher_temperature)
         assert loss.teacher == pytest.approx(float(apart.detach().mean()), rel=1e-5)
-        total = total + settings.teacher_weight * apart.mean()
+        total = total + asked.teacher_weight * apart.mean()
     if whole.head is not None:
         if chunk.disguised_ids is not None:
             states, _ = whole.encoder(chunk.disguised_ids, chunk.attention_mask)
         logits = whole.head(states.flatten(0, 1)[chunk.positions])
-        total = total + settings.mlm_weight * torch.nn.functional.cross_entropy(
+        total = total + asked.mlm_weight * torch.nn.functional.cross_entropy(
             logits, chunk.labels
         )
     total.backward()
@@ -175,11 +181,10 @@ def test_chunked_gradients_equal_those_of_one_forward_pass(
     assert loss.total == pytest.approx(float(total.detach()), rel=1e-5)
 
     # Control: without any one of its teachers the gradient differs.
-    for taught in list(bench.teachers):
-        rest = [one for one in bench.teachers if one is not taught]
-        other = Bench(make_settings(objective=objective, backbone=quiet))
-        other.teachers = rest
-        assert distance(expected, other.gradients(cached=False)[1]) > 0.01
+    teachers = whole.teachers
+    for taught in teachers:
+        whole.teachers = [one for one in teachers if one is not taught]
+        assert distance(expected, whole.gradients(cached=False)[1]) > 0.01
 
 
 def test_masked_lm_without_contrast(make_settings: MakeSettings) -> None:
@@ -195,16 +200,11 @@ def test_masked_lm_without_contrast(make_settings: MakeSettings) -> None:
 def test_masked_lm_reads_nothing_but_masked_copies(
     make_settings: MakeSettings, view: str, passes: int
 ) -> None:
-    bench = Bench(make_settings(objective={"view": view}))
+    bench = Bench(make_settings(objective={"view": view}, optimisation=CHUNKS))
     read: list[torch.Tensor] = []
     bench.encoder.register_forward_pre_hook(lambda _, given: read.append(given[0]))
     bench.gradients(cached=False)
     assert len(read) == passes * len(bench.batch.chunks)
-
-
-def _second(spawned: int, *given: str) -> None:
-    torch.set_num_threads(1)
-    _worker(1 + spawned, *given)
 
 
 def _worker(rank: int, port: str, settings: str, folder: str) -> None:
@@ -242,13 +242,13 @@ def test_two_processes_equal_one_with_the_whole_batch(
 
     # this process is the first of the two
     given = (str(free_port()), settings.model_dump_json(), str(tmp_path))
-    second = spawn(_second, given, nprocs=1, join=False)
+    second = start_process(_worker, 1, *given)
     try:
         _worker(0, *given)
-        while not second.join():
-            pass
+        second.join()
+        assert second.exitcode == 0
     finally:
-        second.processes[0].kill()
+        second.kill()
     for cached in (False, True):
         parts = [torch.load(tmp_path / f"{rank}-{cached}.pt") for rank in range(2)]
         assert sum(part["chunks"] for part in parts) == len(chunks)

@@ -7,8 +7,6 @@ import os
 import re
 import shutil
 import signal
-import subprocess
-import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +19,8 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
+from tests.training.conftest import start_process
+from training.__main__ import main
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.evaluation.embedding import embed_texts
 from training.processes import Processes
@@ -135,30 +135,30 @@ def test_resumed_run_equals_the_uninterrupted_one(
 ) -> None:
     """Bit by bit, across the end of an epoch, with dropout and masked LM."""
     common: dict[str, Any] = {
-        "max_steps": 5, "accumulate": 2, "gradient_cache": cached, "batch_size": 4,
+        "max_steps": 3, "accumulate": 2, "gradient_cache": cached, "batch_size": 4,
         "cluster_size": cluster_size,
     }  # fmt: skip
-    data = {"limit": 40}
+    data = {"limit": 20}
 
     def settings(folder: str, **run: int) -> Settings:
         run_settings = {"output": tmp_path / folder, **run}
         return make_settings(optimisation=common, data=data, run=run_settings)
 
-    # batches of an epoch; the run has ten
-    assert train(settings("whole"))._order.per_epoch == 9
+    # batches of an epoch; the run has six
+    assert train(settings("whole"))._order.per_epoch == 4
     parts = settings("parts", workers=2)
     for _ in range(2):
-        train(parts, stop_after=2)
+        train(parts, stop_after=1)
     assert not (tmp_path / "parts" / "model").exists()
     train(parts)
-    assert len(losses(tmp_path / "whole")) == 5
+    assert len(losses(tmp_path / "whole")) == 3
     assert losses(tmp_path / "parts") == losses(tmp_path / "whole")
     one, other = weights(tmp_path / "whole"), weights(tmp_path / "parts")
     assert all(torch.equal(one[name], other[name]) for name in one)
 
     # Control: another seed gives another curve.
-    train(settings("other", seed=1), stop_after=2)
-    assert losses(tmp_path / "other") != losses(tmp_path / "whole")[:2]
+    train(settings("other", seed=1), stop_after=1)
+    assert losses(tmp_path / "other") != losses(tmp_path / "whole")[:1]
 
 
 def test_an_interrupted_run_embeds_no_block_of_documents_again_for_its_clusters(
@@ -253,18 +253,13 @@ def test_kill_loses_only_the_work_since_the_last_checkpoint(
     output = settings.run.output
     config = tmp_path / "config.json"
     config.write_text(settings.model_dump_json(), encoding="utf-8")
-    process = subprocess.Popen(
-        [sys.executable, "-m", "training", "--config", str(config)],
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    process = start_process(main, ["--config", str(config)])
     checkpoints = Checkpoints(output / "checkpoints", 2)
-    while len(checkpoints.steps()) < 2 and process.poll() is None:
+    while len(checkpoints.steps()) < 2 and process.is_alive():
         time.sleep(0.01)
     process.kill()
-    process.wait()
-    assert process.returncode == -signal.SIGKILL
+    process.join()
+    assert process.exitcode == -signal.SIGKILL
     newest = checkpoints.steps()[-1]
     taken = losses(output)
     assert newest <= len(taken) < newest + 5 + 1
