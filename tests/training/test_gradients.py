@@ -171,9 +171,7 @@ def test_chunked_gradients_equal_those_of_one_forward_pass(
         if chunk.disguised_ids is not None:
             states, _ = whole.encoder(chunk.disguised_ids, chunk.attention_mask)
         logits = whole.head(states.flatten(0, 1)[chunk.positions])
-        total = total + asked.mlm_weight * torch.nn.functional.cross_entropy(
-            logits, chunk.labels
-        )
+        total = total + asked.mlm_weight * torch.nn.functional.cross_entropy(logits, chunk.labels)
     total.backward()
     modules = [m for m in (whole.encoder, whole.head) if m is not None]
     expected = {n: p.grad for m in modules for n, p in m.named_parameters() if p.grad is not None}

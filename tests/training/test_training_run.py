@@ -75,7 +75,12 @@ def test_each_objective_trains(make_settings: MakeSettings, tmp_path: Path, view
 
 
 def test_training_learns(make_settings: MakeSettings, tmp_path: Path) -> None:
-    settings = make_settings(optimisation=LEARNS, objective={"mlm_weight": 0.0})
+    settings = make_settings(
+        data={"held_out": 0.4},
+        optimisation=LEARNS,
+        objective={"mlm_weight": 0.0},
+        run={"evaluate_documents": 24},
+    )
     found = TrainingRun(settings, Processes(cpu=True)).run()
     assert found.first is not None
     assert found.last is not None
@@ -95,7 +100,8 @@ def test_training_approaches_the_teacher(
         "teacher_weight": 1.0 if match == "vectors" else 10.0,
         "mlm_weight": 0.0,
     }
-    optimisation = LEARNS | {"learning_rate": 3e-3 if match == "vectors" else 6e-3}
+    faster = {"max_steps": 20} if match == "vectors" else {"learning_rate": 6e-3}
+    optimisation = LEARNS | faster
     train(make_settings(optimisation=optimisation, objective=objective))
     lines = (tmp_path / "run" / "steps.jsonl").read_text(encoding="utf-8").splitlines()
     apart = [json.loads(line)["teacher"] for line in lines]
