@@ -11,7 +11,7 @@ from training.evaluation.report.markdown import main_figure, main_heading
 from training.evaluation.results import Result
 from training.evaluation.tasks.registry import TASKS
 
-_BINS = 40
+_BINS = np.linspace(-0.2, 1, 40)
 
 
 def draw(results: Sequence[Result], out: Path) -> list[str]:
@@ -151,7 +151,8 @@ def _distributions(results: Sequence[Result], out: Path) -> Iterator[str]:
                     axis = grid[row][column]
                     for when in ("once", "repeated"):
                         values = result.measured.samples[f"{pairs}, {when}"]
-                        axis.hist(values, np.linspace(-0.2, 1, _BINS), alpha=0.6, label=when)
+                        # one outline is drawn in a tenth of the time of forty bars
+                        axis.hist(values, _BINS, histtype="stepfilled", alpha=0.6, label=when)
                     axis.set_xlabel(f"cosine of {pairs} texts", fontsize="small")
                     axis.legend(fontsize="small")
         yield name
