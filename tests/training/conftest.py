@@ -104,13 +104,19 @@ def tokenizer() -> PreTrainedTokenizerFast:
 
 
 def save_tiny_model(
-    folder: Path, made: PreTrainedTokenizerFast, *, seed: int, width: int, positions: int = 64
+    folder: Path,
+    made: PreTrainedTokenizerFast,
+    *,
+    seed: int,
+    width: int,
+    layers: int = 1,
+    positions: int = 64,
 ) -> Path:
     torch.manual_seed(seed)
     config = BertConfig(
         vocab_size=len(made),
         hidden_size=width,
-        num_hidden_layers=1,
+        num_hidden_layers=layers,
         num_attention_heads=4,
         intermediate_size=48,
         max_position_embeddings=positions,

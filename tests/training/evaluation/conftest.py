@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from matplotlib.figure import Figure
 
-from tests.training.conftest import WORDS
+from tests.training.conftest import WORDS, make_tokenizer, save_tiny_model
 
 TOPICS = 4
 
@@ -41,6 +41,13 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
 def no_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write no plots: each costs a quarter of a second. Module fixtures write theirs."""
     monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+
+
+@pytest.fixture(scope="session")
+def tiny_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A model whose random weights separate topics."""
+    folder = tmp_path_factory.mktemp("tiny")
+    return save_tiny_model(folder, make_tokenizer(), seed=0, width=32, layers=2)
 
 
 @pytest.fixture(scope="session")

@@ -148,7 +148,7 @@ def test_the_perceptron_learns_that_links_stay_within_a_topic(sets: dict[str, An
     found = []
     for rows in (topics + 0.1 * draw.standard_normal(topics.shape), draw.standard_normal((80, 8))):
         unit = (rows / np.linalg.norm(rows, axis=1, keepdims=True)).astype(np.float32)
-        right = by_perceptron(unit, splits, True, Options(steps=3000))
+        right = by_perceptron(unit, splits, True, Options(steps=600))
         found.append([float(one.mean()) for one in right])
     assert min(found[0]) > 0.75
     assert max(found[1]) < 0.7
