@@ -93,8 +93,9 @@ def browser(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
 @pytest.fixture
 def tab(browser: Tab, service: Server, key: str | None) -> Iterator[Tab]:
     """The tab, with any key in it; whatever a test does, the page must have no error."""
-    browser.look()
+    # first a small page: another size makes a browser lay out a large one again
     browser.open(f"{service.url}/livez")
+    browser.look()
     if key is not None:
         browser.run(f"sessionStorage.setItem('docsplit.key', {key!r})")
     browser.problems.clear()

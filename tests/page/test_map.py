@@ -12,9 +12,9 @@ import httpx
 import numpy as np
 import pytest
 
-from tests.conftest import Server, free_port, wait_until
+from tests.conftest import Server, wait_until
 from tests.index.conftest import call
-from tests.page.browser import Tab, browsing, command
+from tests.page.browser import Tab, command
 from tests.page.conftest import PAYLOADS
 from tests.page.test_browser import axe
 
@@ -34,7 +34,7 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
-def tab(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Tab]:
+def tab(server: Server, browser: Tab) -> Iterator[Tab]:
     call(server, "PUT", f"/indexes/{INDEX}", {"fields": FIELDS}, status=201)
     documents = [
         {
@@ -48,8 +48,9 @@ def tab(server: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ta
         for at in range(30)
     ]
     call(server, "POST", f"/indexes/{INDEX}/documents", {"documents": documents})
-    with browsing(tmp_path_factory.mktemp("browser"), free_port()) as tab:
-        yield tab
+    browser.look()
+    browser.problems.clear()
+    yield browser
     httpx.delete(f"{server.url}/indexes/{INDEX}")
 
 
