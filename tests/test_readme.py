@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 
 from tests.conftest import ROOT, Server, free_port, wait_ready
-from tests.export.conftest import pep_texts, word_folder  # noqa: F401
+from tests.export.conftest import pep_texts, save_bert  # noqa: F401
 
 README, TUTORIAL = "README.md", "docs/tutorial/index.md"
 # int8, bf16 and f32 differ by this much in the numbers of an answer
@@ -117,7 +117,9 @@ def run(page: str, clone: Path) -> None:
 
 def test_the_commands_of_the_readme_run(clone: Path, request: pytest.FixtureRequest) -> None:
     assert blocks(README)[0] == ("shell", "make serve\n")
-    (clone / "my-encoder").symlink_to(request.getfixturevalue("word_folder"))
+    # like ``word_folder`` of the tests of export, but with one layer: the command is tested there
+    texts = request.getfixturevalue("pep_texts")
+    save_bert(clone / "my-encoder", texts, num_hidden_layers=1, initializer_range=0.02)
     run(README, clone)
 
 

@@ -61,7 +61,7 @@ def seed_dropout(seed: int, batch: int, chunk: int) -> None:
     if torch.accelerator.is_available():
         torch.manual_seed(int(state) >> 1)
     else:
-        # `torch.manual_seed` would format the stack, 2 ms, for devices that it may find later
+        # `torch.manual_seed` would also format the stack, for devices that it may find later
         torch.default_generator.manual_seed(int(state) >> 1)
 
 
