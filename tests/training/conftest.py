@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import random
 import warnings
 from collections.abc import Callable, Sequence
+from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -47,8 +47,9 @@ def start_process(target: Callable[..., object], *given: object) -> BaseProcess:
 
     A fork has all imports, which take 6 s of a core. Threads of an accelerator do not survive one.
     """
-    method = "spawn" if torch.accelerator.is_available() else "fork"
-    process = multiprocessing.get_context(method).Process(target=target, args=given)
+    spawns = torch.accelerator.is_available()
+    context = get_context("spawn") if spawns else get_context("fork")
+    process = context.Process(target=target, args=given)
     with warnings.catch_warnings():
         # of Python 3.12 and later, about the threads of this process: a child needs none of them
         warnings.simplefilter("ignore", DeprecationWarning)
