@@ -124,6 +124,7 @@ def create_app(service: Service) -> FastAPI:
 
     async def start() -> None:
         await service.start()
+        await service.speed_up()
         service.follow()
 
     endpoint = _endpoint(service)

@@ -183,8 +183,10 @@ class Service:
         log.info("ready", **default.summary, seconds=seconds)
         if self.reranking is not None:
             warn_of_misses(self.reranking.bundle.manifest)
-        # the service is ready before this: it only speeds up a batch that runs by itself
-        await default.speed_up()
+
+    async def speed_up(self) -> None:
+        """Add an engine for a batch that runs by itself, as those of single requests do."""
+        await self.encoders.default.speed_up()
 
     def follow(self) -> None:
         """Once the engine runs, re-embed indexes of other bundles and take over lost work."""

@@ -17,7 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from bundles.arithmetic import Choice
+from bundles.format import Bundle
 from service.bulk.__main__ import main
+from service.embedding.engines.build import build
+from service.embedding.engines.interface import Engine
 from service.index import maintenance
 from tests import forked
 from tests.conftest import ROOT, serving
@@ -95,6 +99,24 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
         )
         [link] = call(server, "GET", "/indexes/bulk/documents/d/links")["links"]
         assert (link["id"], link["given"], link["found"]) == ("a", False, True)
+
+
+def test_the_command_starts_one_engine(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The service starts a second one, for single requests."""
+    built: list[int] = []
+
+    def counted(choice: Choice, bundle: Bundle, threads: int, streams: int) -> Engine:
+        built.append(streams)
+        return build(choice, bundle, threads, streams)
+
+    monkeypatch.setattr("service.server.encoder.build", counted)
+    file = write(tmp_path / "documents.jsonl", {"id": "a", "text": "a text"})
+    flags = ["--threads", "2", "--streams", "0"]
+    assert main(flagged(file, tmp_path / "index", *flags)) == 0
+    assert built == [2]
+    assert "1 written" in capsys.readouterr().err
 
 
 def test_tables_give_the_same_documents_as_json_lines(tmp_path: Path) -> None:
