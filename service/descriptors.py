@@ -29,7 +29,7 @@ def check_address(host: str, port: int) -> None:
     flag = "port (--port, DOCSPLIT_PORT)"
     try:
         found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
-        faults = [_fault(family, address) for family, _, _, _, address in found]
+        faults = [_fault(family, address, host) for family, _, _, _, address in found]
         for fault in faults:
             if fault is not None and (fault.errno not in _ABSENT or all(faults)):
                 raise fault
@@ -45,14 +45,33 @@ def check_address(host: str, port: int) -> None:
         raise AddressError(f"{flag}: {reason}") from error
 
 
-def _fault(family: int, address: tuple[object, ...]) -> OSError | None:
+def everywhere(host: str, port: int) -> socket.socket | None:
+    """A socket bound to all addresses of IPv6 and IPv4; None if ``host`` does not mean them.
+
+    asyncio would bind ``::`` to those of IPv6 only.
+    """
+    if not _means_both(host):
+        return None
+    listener = socket.socket(socket.AF_INET6)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+    listener.bind((host, port))
+    return listener
+
+
+def _means_both(host: str) -> bool:
+    return host == "::" and socket.has_dualstack_ipv6()
+
+
+def _fault(family: int, address: tuple[object, ...], host: str) -> OSError | None:
     """Why nothing can listen on an address; None if it can."""
     try:
         with socket.socket(family) as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             if family == socket.AF_INET6:
                 # as asyncio does, so that the address has no part in IPv4
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 1)
+                only = 0 if _means_both(host) else 1
+                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only)
             probe.bind(address)
     except OSError as error:
         return error

@@ -86,7 +86,9 @@ def configure(service: Service) -> uvicorn.Config:
 
 def run(service: Service) -> int:
     """Serve until a signal; the exit status is 1 if the engine failed."""
-    return serve(DrainingServer(configure(service), service))
+    listener = descriptors.everywhere(service.settings.host, service.settings.port)
+    sockets = None if listener is None else [listener]
+    return serve(DrainingServer(configure(service), service), sockets)
 
 
 def serve(server: DrainingServer, sockets: list[socket.socket] | None = None) -> int:

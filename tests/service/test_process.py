@@ -10,6 +10,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -81,18 +82,20 @@ def test_an_engine_that_cannot_start_ends_the_process(tmp_path: Path) -> None:
     assert "docsplit[gpu]" in failed[0]["reason"]
 
 
-@pytest.mark.parametrize("workers", ["1", "2"])
-def test_a_port_in_use_ends_the_start_before_the_engine(workers: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(("workers", "host"), [("1", "127.0.0.1"), ("2", "127.0.0.1"), ("1", "::")])
+def test_a_port_in_use_ends_the_start_before_the_engine(
+    workers: str, host: str, tmp_path: Path
+) -> None:
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = str(other.getsockname()[1])
         # it would be read before the engine starts
         bundle = str(tmp_path / "missing")
-        arguments = ("--port", port, "--workers", workers, "--bundle", bundle)
+        arguments = ("--host", host, "--port", port, "--workers", workers, "--bundle", bundle)
         done = forked.run("service.__main__", *arguments, folder=ROOT)
     assert done.returncode == 3
     [line] = done.stderr.splitlines()
     assert line.startswith("docsplit-serve: port (--port, DOCSPLIT_PORT): another program")
-    assert f"port {port} of 127.0.0.1" in line
+    assert f"port {port} of {host}" in line
 
 
 @pytest.mark.parametrize("host", ["192.0.2.7", "no-such-host.invalid", "a..b"])
@@ -102,6 +105,18 @@ def test_an_address_of_another_machine_ends_the_start(host: str, tmp_path: Path)
     assert done.returncode == 3
     [line] = done.stderr.splitlines()
     assert line.startswith(f"docsplit-serve: host (--host, DOCSPLIT_HOST): {host} is no address")
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+@pytest.mark.parametrize("workers", ["1", "2"])
+def test_two_colons_mean_all_addresses_of_ipv6_and_ipv4(
+    workers: str, light: tuple[str, ...], tmp_path: Path
+) -> None:
+    flags = ("--host", "::", "--workers", workers, *light)
+    with serving(tmp_path / "log", *flags, fresh=True) as server:
+        port = urlsplit(server.url).port
+        for address in ("127.0.0.1", "[::1]"):
+            assert httpx.get(f"http://{address}:{port}/livez", timeout=60).status_code == 200
 
 
 def test_any_failure_of_the_engine_at_the_start_ends_the_process(
