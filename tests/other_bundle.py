@@ -9,9 +9,9 @@ from bundles import format as bundle
 from bundles.default import DEFAULT_BUNDLE
 
 
-def seal_other(folder: Path) -> str:
-    """Make the shipped bundle with another prompt before every window; return its revision."""
-    shutil.copytree(DEFAULT_BUNDLE, folder)
+def seal_other(folder: Path, source: Path = DEFAULT_BUNDLE) -> str:
+    """Make a copy of a bundle with another prompt before every window; return its revision."""
+    shutil.copytree(source, folder)
     fields = dict(bundle.load(folder).manifest)
     for computed in ("files", "revision"):
         del fields[computed]

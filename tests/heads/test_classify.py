@@ -31,7 +31,7 @@ MONEY = [
 EXAMPLES = {"inputs": SPORT + MONEY, "labels": ["sport"] * 5 + ["money"] * 5}
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def topics(server: Server) -> Iterator[str]:
     """The name of a trained classifier."""
     call(server, "PUT", "/classifiers/topics", EXAMPLES)
@@ -186,12 +186,14 @@ def test_bad_requests(server: Server, topics: str) -> None:
     call(server, "DELETE", "/classifiers/second", status=204)
 
 
-def test_replicas_share_heads_and_refuse_those_of_another_revision(tmp_path: Path) -> None:
+def test_replicas_share_heads_and_refuse_those_of_another_revision(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
     index = ("--index-path", str(tmp_path / "index"))
     other = tmp_path / "other"
-    seal_other(other)
+    seal_other(other, Path(light[1]))
     with (
-        serving(tmp_path / "log", *index) as one,
+        serving(tmp_path / "log", *index, *light) as one,
         serving(tmp_path / "log2", *index, "--bundle", str(other)) as two,
     ):
         call(one, "PUT", "/classifiers/topics", EXAMPLES)
