@@ -287,6 +287,15 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
 
 
 @pytest.fixture(scope="session")
+def light_server(
+    tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]
+) -> Iterator[Server]:
+    """A service that embeds long texts at once; a file may use it as its ``server``."""
+    with serving(tmp_path_factory.mktemp("light") / "log", *light) as running:
+        yield running
+
+
+@pytest.fixture(scope="session")
 def s3(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     """A real S3 server with empty buckets; each test uses a prefix of its own."""
     from tests.s3_server import S3Server

@@ -17,6 +17,12 @@ from tests.index.conftest import index as index
 Labelled = dict[str, list[str]]
 
 
+@pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """Its vectors hold the words, which tell both subjects apart."""
+    return light_server
+
+
 def documents_embedded(server: Server) -> float:
     return server.metric("docsplit_documents_total")
 

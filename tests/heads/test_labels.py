@@ -15,7 +15,6 @@ import httpx
 import numpy as np
 import pytest
 
-from bundles.default import DEFAULT_BUNDLE
 from export.heads import add_head
 from heads.examples import Examples
 from heads.network import Network
@@ -25,6 +24,12 @@ from tests.conftest import Server, serving, wait_until
 from tests.heads.conftest import PACKAGING, TYPING
 from tests.index.conftest import call, upsert
 from tests.integrity.stores import open_indexes
+
+
+@pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """Its vectors hold the words, which tell both subjects apart."""
+    return light_server
 
 
 @pytest.fixture
@@ -255,15 +260,15 @@ def test_labels_by_an_alias_follow_it(
 
 
 def test_a_classifier_of_the_bundle_keeps_labels_when_its_deletion_is_refused(
-    tmp_path: Path,
+    tmp_path: Path, light: tuple[str, ...]
 ) -> None:
     bundle = tmp_path / "bundle"
-    shutil.copytree(DEFAULT_BUNDLE, bundle, copy_function=os.link)
-    weights, biases = (np.zeros((384, 2), np.float32),), (np.zeros(2, np.float32),)
+    shutil.copytree(light[1], bundle, copy_function=os.link)
+    weights, biases = (np.zeros((64, 2), np.float32),), (np.zeros(2, np.float32),)
     network = Network(weights, biases, 1.0)
     add_head(bundle, "topics", network, kind="classifier", labels=["a", "b"], report={})
     place = ("--index-path", str(tmp_path / "index"))
-    with serving(tmp_path / "log", *place) as before:
+    with serving(tmp_path / "log", *place, *light) as before:
         call(before, "PUT", "/indexes/few", {}, status=201)
         upsert(before, "few", {"id": "one", "text": "The only text."})
         give(before, "topics", "few", {"one": "a"})

@@ -21,6 +21,12 @@ SOFTMAX = Network((), ())
 SIGMOID = Network((), (), kind="sigmoid")
 
 
+@pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """Its vectors hold the words, which tell both subjects apart."""
+    return light_server
+
+
 def suggest(server: Server, name: str, status: int = 200, **body: Any) -> Any:
     return call(server, "POST", f"/classifiers/{name}/suggest", body, status=status)
 

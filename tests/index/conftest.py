@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.conftest import Server, serving
+from tests.conftest import Server
 
 FIELDS = {"year": "integer", "status": "string", "weight": "number", "draft": "boolean"}
 
@@ -32,15 +32,6 @@ def upsert(server: Server, index: str, *documents: dict[str, Any]) -> None:
 def count(server: Server, index: str) -> int:
     """Documents in an index."""
     return int(call(server, "GET", f"/indexes/{index}")["documents"])
-
-
-@pytest.fixture(scope="session")
-def light_server(
-    tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]
-) -> Iterator[Server]:
-    """A service that embeds long texts at once; a file may use it as its ``server``."""
-    with serving(tmp_path_factory.mktemp("light") / "log", *light) as running:
-        yield running
 
 
 @pytest.fixture
