@@ -174,7 +174,7 @@ def test_another_replica_takes_over_the_training_of_a_killed_one(
     texts = [
         f"{text} {pep[:1500]}" for text, pep in zip(SMALL.inputs, long["inputs"], strict=False)
     ]
-    body = {"inputs": texts * 10, "labels": list(EXAMPLES["labels"]) * 10, "background": True}
+    body = {"inputs": texts * 5, "labels": list(EXAMPLES["labels"]) * 5, "background": True}
     call(one, "PUT", "/classifiers/killed", body, status=202)
     one.process.send_signal(signal.SIGKILL)
     one.process.wait()
@@ -184,7 +184,7 @@ def test_another_replica_takes_over_the_training_of_a_killed_one(
     assert outcomes(two, "lost") == 0
     age(folder / "index" / "heads", LOST_SECONDS + 1)
     done = until(two, "killed", lambda said: "training" not in said)
-    assert done["labels"] == {"money": 50, "sport": 50}
+    assert done["labels"] == {"money": 25, "sport": 25}
     assert outcomes(two, "lost") == 1
     assert "training_resumed" in two.log.read_text()
     # the deletion of the examples follows the end of the job
