@@ -180,7 +180,9 @@ def test_a_process_keeps_only_as_many_heads_as_fit(
 
 
 @pytest.mark.folder
-def test_memory_is_reserved_before_stored_examples_are_unpacked(tmp_path: Path) -> None:
+def test_memory_is_reserved_before_stored_examples_are_unpacked(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
     # each unpacks to 40 MB, from a body of no byte
     text = "Lorem ipsum dolor sit amet. " * 10_000
     examples = Examples([f"{place} {text}" for place in range(144)], [["a"], ["b"]] * 72)
@@ -195,7 +197,7 @@ def test_memory_is_reserved_before_stored_examples_are_unpacked(tmp_path: Path) 
         await heads.put(store.Head("big", "u", "r", ["a", "b"], {}, network), examples)
 
     asyncio.run(fill())
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", *light) as server:
         place = f"{server.url}/classifiers/big/retrain"
         with ThreadPoolExecutor(6) as pool:
             answers = list(pool.map(lambda _: httpx.post(place, timeout=60), range(6)))
