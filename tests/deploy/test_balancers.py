@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import httpx
 import numpy as np
@@ -45,16 +46,18 @@ class Cluster:
 
 
 @pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+def cluster(tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]) -> Iterator[Cluster]:
     folder = tmp_path_factory.mktemp("cluster")
     redis = RedisServer(folder)
-    shared = ("--index-path", str(folder / "index"))
     # a folder cannot be made below a file
     (folder / "file").touch()
     replicas = [
-        Replica(folder, "whole", (*shared, "--redis-url", redis.url)),
-        Replica(folder, "no-redis", (*shared, "--redis-url", f"redis://127.0.0.1:{free_port()}")),
-        Replica(folder, "no-index", ("--index-path", f"{folder}/file/x", "--redis-url", redis.url)),
+        Replica(folder, name, (*light, "--index-path", str(folder / index), "--redis-url", url))
+        for name, index, url in (
+            ("whole", "index", redis.url),
+            ("no-redis", "index", f"redis://127.0.0.1:{free_port()}"),
+            ("no-index", "file/x", redis.url),
+        )
     ]
     with ExitStack() as stack:
         stack.callback(redis.close)
@@ -174,11 +177,11 @@ def test_no_request_fails_when_processes_are_killed(cluster: Cluster) -> None:
 
 
 def test_no_request_fails_when_all_are_restarted_with_another_bundle(
-    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory
+    cluster: Cluster, tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]
 ) -> None:
     folder = tmp_path_factory.mktemp("other")
     flags = ("--bundle", str(folder / "bundle"))
-    seal_other(folder / "bundle")
+    seal_other(folder / "bundle", Path(light[1]))
     outside = Replica(folder, "outside", (*flags, "--index-path", str(folder / "index")))
     with running(outside):
         [former], other = cluster.right, vectors(outside)
@@ -187,7 +190,7 @@ def test_no_request_fails_when_all_are_restarted_with_another_bundle(
     with load(cluster) as result:
         more(result)
         for replica in cluster.replicas:
-            replica.flags = (*replica.flags, *flags)
+            replica.flags = (*flags, *replica.flags[len(light) :])
             replica.restart(signal.SIGTERM)
             more(result, 5)
         # Redis still has the former bundle's vectors, but none is used
