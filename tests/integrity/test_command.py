@@ -25,8 +25,8 @@ TEXTS = {f"d{n}": f"The {n}th text speaks of rivers, boats and the sea." for n i
 
 
 @pytest.fixture(scope="module")
-def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(tmp_path_factory.mktemp("integrity") / "log") as server:
+def running(tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("integrity") / "log", *light) as server:
         for name in ("good", "bad"):
             call(server, "PUT", f"/indexes/{name}", {"fields": {}}, status=201)
             upsert(server, name)
@@ -104,13 +104,13 @@ def test_a_damaged_document_is_refused_until_its_text_is_sent_again(
 
 
 def test_repair_embeds_a_document_with_a_damaged_vector_again(
-    running: Server, capsys: pytest.CaptureFixture[str]
+    running: Server, capsys: pytest.CaptureFixture[str], light: tuple[str, ...]
 ) -> None:
     root = store_of(running)
     search = {"index": "bad", "text": "rivers and boats", "top_k": 6}
     whole = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
     change(root, "bad", "d2", window_ends=[1])
-    status, said = command(capsys, root, "repair", "bad", "--streams", "2")
+    status, said = command(capsys, root, "repair", "bad", "--streams", "2", *light)
     assert (status, said["lost"], said["left"]) == (0, [], []), said["after"]["findings"]
     assert any("d2" in line and "embedded again" in line for line in said["repaired"])
     again = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
@@ -157,7 +157,10 @@ def test_a_failed_command_gives_the_reason(
 
 
 def test_a_file_that_would_end_the_process_is_found_before_its_table_opens(
-    running: Server, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    running: Server,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    light: tuple[str, ...],
 ) -> None:
     copy = tmp_path / "index"
     upsert(running, "bad")
@@ -170,7 +173,7 @@ def test_a_file_that_would_end_the_process_is_found_before_its_table_opens(
     place = content.rindex(b"docsplit.model")
     content[place] ^= 1
     newest.write_bytes(bytes(content))
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", *light) as server:
         said = call(server, "GET", "/indexes/bad/documents/d1", status=503)
         assert "docsplit-index repair" in said["error"]
         call(server, "GET", "/indexes/good/documents/d1")
