@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,14 @@ ONE = {
     "links": ["two"],
 }
 TWO = {"id": "two", "text": "Something else entirely."}
+
+
+@pytest.fixture(scope="module")
+def empty(server: Server) -> Iterator[str]:
+    """An index for requests that are refused: it stays empty."""
+    call(server, "PUT", "/indexes/refusing", {"fields": FIELDS}, status=201)
+    yield "refusing"
+    call(server, "DELETE", "/indexes/refusing", status=204)
 
 
 def test_an_index_can_be_created_and_deleted(server: Server, index: str) -> None:
@@ -147,14 +156,14 @@ def test_pages_hold_every_document_once(server: Server, index: str) -> None:
     ],
 )
 def test_a_refused_upsert_changes_nothing(
-    server: Server, index: str, documents: list[Any], status: int, hint: str
+    server: Server, empty: str, documents: list[Any], status: int, hint: str
 ) -> None:
     answer = httpx.post(
-        f"{server.url}/indexes/{index}/documents", json={"documents": documents}, timeout=60
+        f"{server.url}/indexes/{empty}/documents", json={"documents": documents}, timeout=60
     )
     assert answer.status_code == status, answer.text
     assert hint in answer.json()["error"]
-    assert count(server, index) == 0
+    assert count(server, empty) == 0
 
 
 @pytest.mark.parametrize("name", ["UPPER", "_lance", "-a", "a.b", "a b", "x" * 64, "%2e%2e", "é"])
