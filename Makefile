@@ -69,7 +69,7 @@ coverage: $(VENV)/.dev ## run every test and report the share of lines that run
 # test files that run longer, with more examples, in the nightly profile
 FUZZED := $(shell grep -lE 'hypothesis|NIGHTLY|worst_bodies' -r tests --include='test_*.py')
 
-nightly: $(VENV)/.dev ## fuzz routes, bodies, files and departures for an hour; test indexes on S3
+nightly: $(VENV)/.dev ## fuzz for an hour, run the cases that only the night has, test indexes on S3
 	HYPOTHESIS_PROFILE=nightly $(PYTEST) --timeout 3600 $(FUZZED) $(ARGS)
 	$(PYTEST) --timeout 900 --index-storage s3 tests/index tests/heads
 
