@@ -92,7 +92,7 @@ async def make(root: Path) -> None:
         await indexes.create(name, dict(FIELDS))
         index = await indexes.open(name)
         for part in range(2):
-            await index.put([record(f"{name}-{n}") for n in range(part * 4, part * 4 + 4)])
+            await index.put([record(f"{name}-{n}") for n in range(part * 8, part * 8 + 8)])
         await optimize(index.table)
         await index.put([record(f"{name}-{n}", f"a later text of {name}-{n}") for n in (1, 2)])
         await deletions.delete(indexes, name, index.identity.uid, [f"{name}-5"])
@@ -115,7 +115,7 @@ def right(name: str) -> str | None:
 
 def names(index: str) -> list[str]:
     """Ids of all documents of an index."""
-    held = [f"{index}-{n}" for n in range(8)] + [f"{index}-new-{n}" for n in range(4)]
+    held = [f"{index}-{n}" for n in range(16)] + [f"{index}-new-{n}" for n in range(4)]
     return [name for name in held if right(name) is not None]
 
 

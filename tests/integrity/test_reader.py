@@ -155,7 +155,7 @@ def test_a_list_of_deleted_rows_that_ends_the_process_is_found_and_written_again
     ("damaged", "named", "unnamed"),
     [
         # the large file, whose ids the index over ids has
-        ("large", {f"x-{n}" for n in range(8)} - {"x-1", "x-2", "x-5"}, 0),
+        ("large", {f"x-{n}" for n in range(16)} - {"x-1", "x-2", "x-5"}, 0),
         # rows that are newer than the index
         ("small", set(), 4),
         # a file that a compaction wrote, and the index: former versions have the ids
