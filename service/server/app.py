@@ -19,7 +19,7 @@ from service.server import interface, interpreter
 from service.server.bodies.parameters import known_parameters
 from service.server.edge import errors
 from service.server.edge.access import Access
-from service.server.edge.clients import Clients
+from service.server.edge.clients import Clients, PlainAddresses
 from service.server.edge.guard import Guard
 from service.server.edge.inflight import Inflight
 from service.server.edge.keys import Keys
@@ -206,6 +206,7 @@ def create_app(service: Service) -> FastAPI:
     app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
     if settings.trusted_proxies:
         app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
+    app.add_middleware(PlainAddresses)
     return app
 
 

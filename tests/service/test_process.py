@@ -17,7 +17,7 @@ import numpy as np
 import pytest
 
 from tests import forked
-from tests.conftest import PUBLISHED_BUNDLE, ROOT, serving
+from tests.conftest import PUBLISHED_BUNDLE, ROOT, serving, wait_until
 
 
 def python(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -112,11 +112,19 @@ def test_an_address_of_another_machine_ends_the_start(host: str, tmp_path: Path)
 def test_two_colons_mean_all_addresses_of_ipv6_and_ipv4(
     workers: str, light: tuple[str, ...], tmp_path: Path
 ) -> None:
-    flags = ("--host", "::", "--workers", workers, *light)
+    flags = ("--host", "::", "--workers", workers, "--trusted-proxies", "127.0.0.1", *light)
     with serving(tmp_path / "log", *flags, fresh=True) as server:
         port = urlsplit(server.url).port
-        for address in ("127.0.0.1", "[::1]"):
-            assert httpx.get(f"http://{address}:{port}/livez", timeout=60).status_code == 200
+        for name, address in (("one", "127.0.0.1"), ("two", "[::1]")):
+            headers = {"x-forwarded-for": "192.0.2.7", "x-request-id": name}
+            sent = httpx.get(f"http://{address}:{port}/info", headers=headers, timeout=60)
+            assert sent.status_code == 200
+        log = server.log
+        wait_until(lambda: all(f'"{name}"' in log.read_text() for name in ("one", "two")), 30)
+        lines = [json.loads(line) for line in log.read_text().splitlines()]
+    clients = {one.get("request_id"): one["client"] for one in lines if "client" in one}
+    # only the proxy that the flag names may name another client
+    assert (clients["one"], clients["two"]) == ("192.0.2.7", "::1")
 
 
 def test_any_failure_of_the_engine_at_the_start_ends_the_process(

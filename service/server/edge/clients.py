@@ -16,6 +16,28 @@ from service.server.edge.keys import KEY
 _NETWORK_BITS = 64
 
 
+_MAPPED = "::ffff:"
+
+
+class PlainAddresses:
+    """Gives the address of IPv4 to a client of IPv4 whose connection a socket of IPv6 accepted.
+
+    The settings name proxies by it.
+
+    Args:
+        app: the rest of the application.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        client = scope.get("client")
+        if client is not None and client[0].startswith(_MAPPED):
+            scope["client"] = (client[0].removeprefix(_MAPPED), client[1])
+        await self._app(scope, receive, send)
+
+
 class Clients:
     """Assigns the work of a request to its client: the API key, else the peer's address.
 
