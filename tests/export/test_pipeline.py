@@ -188,6 +188,15 @@ def perturbed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("perturbed")
+def test_a_graph_too_far_from_the_source_is_not_written(
+    order: Order, shallow_folder: Path, tmp_path: Path
+) -> None:
+    with pytest.raises(ExportError, match=r"fp16 is too far from the source .* cosine_min"):
+        run(order(shallow_folder, tmp_path / "bundle"))
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.usefixtures("perturbed")
 def test_a_graph_too_far_from_the_source_does_not_replace_a_bundle(
     order: Order, bundle: Bundle, shallow_folder: Path, tmp_path: Path
 ) -> None:
