@@ -34,7 +34,8 @@ class PlainAddresses:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         client = scope.get("client")
         if client is not None and client[0].startswith(_MAPPED):
-            scope["client"] = (client[0].removeprefix(_MAPPED), client[1])
+            address = ipaddress.IPv6Address(client[0])
+            scope["client"] = (str(address.ipv4_mapped or address), client[1])
         await self._app(scope, receive, send)
 
 
