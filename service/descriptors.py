@@ -50,29 +50,32 @@ def everywhere(host: str, port: int) -> socket.socket | None:
 
     asyncio would bind ``::`` to those of IPv6 only.
     """
-    if not _means_both(host):
-        return None
-    listener = socket.socket(socket.AF_INET6)
-    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-    listener.bind((host, port))
-    return listener
+    return _bound(socket.AF_INET6, (host, port), host) if _means_both(host) else None
 
 
 def _means_both(host: str) -> bool:
     return host == "::" and socket.has_dualstack_ipv6()
 
 
+def _bound(family: int, address: tuple[object, ...], host: str) -> socket.socket:
+    found = socket.socket(family)
+    try:
+        found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        if family == socket.AF_INET6:
+            # as asyncio does, so that the address has no part in IPv4
+            only = 0 if _means_both(host) else 1
+            found.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only)
+        found.bind(address)
+    except OSError:
+        found.close()
+        raise
+    return found
+
+
 def _fault(family: int, address: tuple[object, ...], host: str) -> OSError | None:
     """Why nothing can listen on an address; None if it can."""
     try:
-        with socket.socket(family) as probe:
-            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            if family == socket.AF_INET6:
-                # as asyncio does, so that the address has no part in IPv4
-                only = 0 if _means_both(host) else 1
-                probe.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, only)
-            probe.bind(address)
+        _bound(family, address, host).close()
     except OSError as error:
         return error
     return None
