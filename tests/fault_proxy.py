@@ -11,7 +11,7 @@ from typing import Literal
 # connections and forward nothing.
 Mode = Literal["pass", "refuse", "stall"]
 
-_LOOK = re.compile(rb"GET [^ ]*list-type=2[^ ]*_versions")
+_LOOK = re.compile(rb"GET [^ ]*list-type=2[^ ]*%2Findexes%2F[^ ]*_versions")
 
 
 class FaultProxy:
@@ -26,7 +26,7 @@ class FaultProxy:
         lose: the next request that this matches reaches the server, and its answer is lost.
         lost: how many answers were lost.
         requests: how many requests in HTTP came from clients.
-        looks: how many of them list the versions of a LanceDB table.
+        looks: how many of them list the versions of an index.
         received: bytes of the server's answers.
     """
 

@@ -203,12 +203,12 @@ def test_a_request_looks_for_new_versions_once(
             ("POST", "/similar", {"index": "x", "id": "a"}, 200, 1),
             ("PATCH", "/indexes/x/documents/a", {"title": "A"}, 200, 4),
         ):
-            looks = []
-            for _ in range(4):
+            looks: list[int] = []
+            # maintenance looks too, on a slow machine during most requests
+            while min(looks, default=most + 1) > most and len(looks) < 50:
                 before = proxy.looks
                 call(server, method, path, given, status=status)
                 looks.append(proxy.looks - before)
-            # the service also looks in the background
             assert 1 <= min(looks) <= most, (path, looks)
 
 
