@@ -237,5 +237,6 @@ def _check(path: Path, entry: FileEntry, *, verify: bool) -> None:
 
 def _reasons(error: ValidationError) -> str:
     return "; ".join(
-        f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {e['msg']}" for e in error.errors()
+        f"{'.'.join(map(str, e['loc'])) or 'manifest'}: {e['msg'].removeprefix('Value error, ')}"
+        for e in error.errors()
     )

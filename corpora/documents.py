@@ -170,7 +170,7 @@ def _document(
     name, title = row[fields.id], row.get(fields.title) or None
     metadata, links = _object(row.get("metadata") or {}), row.get("links") or []
     if not _is_id(name):
-        raise DataError(f"{where}: field {fields.id!r} must be text or a whole number")
+        raise DataError(f"{where}: field {fields.id!r} must be text or a whole number, not empty")
     if not isinstance(title, str | None):
         raise DataError(f"{where}: field {fields.title!r} must be text")
     if not isinstance(metadata, dict) or not (isinstance(links, list) and all(map(_is_id, links))):

@@ -177,7 +177,7 @@ def test_a_bad_row_is_named_with_its_line(
     ("row", "message"),
     [
         ({"text": "a"}, "no column id"),
-        ({"id": "", "text": "a"}, "'id' must be text or a whole number"),
+        ({"id": "", "text": "a"}, "'id' must be text or a whole number, not empty"),
         ({"id": "a", "text": "a", "title": 1}, "'title' must be text"),
         ({"id": "a", "text": "a", "links": "b"}, "links a list of ids"),
         ({"id": "a", "text": "a", "links": ["b", None]}, "links a list of ids"),

@@ -125,7 +125,7 @@ def test_a_path_outside_the_bundle_is_refused(root: Path, name: str) -> None:
 @pytest.mark.parametrize(
     ("changes", "reason"),
     [
-        ({"revision": "f" * 64}, "revision is not the hash"),
+        ({"revision": "f" * 64}, "manifest: revision is not the hash"),
         ({"max_tokens": 17}, "revision is not the hash"),
         ({"pooling": "cls"}, "revision is not the hash"),
         ({"surprise": 1}, "surprise: Extra inputs"),
