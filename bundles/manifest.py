@@ -22,6 +22,8 @@ TOKENIZER = "tokenizer.json"
 HEADS = "heads"
 HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
+# with more, a document of many windows would be little else than its first one
+MOST_FIRST_WINDOW = 16.0
 
 PrecisionName = Literal["fp16", "packed", "int8"]
 # graph: inside a graph that the source brought along
@@ -291,6 +293,12 @@ class Manifest(Contents[Precision]):
     dimensions: int = Field(ge=1)
     pooling: Pooling
     normalised: Literal[True] = True
+    first_window: float = Field(
+        default=1.0,
+        gt=0,
+        le=MOST_FIRST_WINDOW,
+        description="how many times the tokens of a document's first window count in its vector",
+    )
     prompts: dict[str, str] = Field(default_factory=dict)
     default_prompt: str | None = None
     matryoshka: list[int] = Field(
@@ -303,6 +311,8 @@ class Manifest(Contents[Precision]):
         fields: dict[str, Any] = write(self)
         if not self.matryoshka:
             fields.pop("matryoshka", None)
+        if self.first_window == 1:
+            fields.pop("first_window", None)
         return fields
 
     def check_settings(self) -> None:
@@ -319,10 +329,12 @@ class Manifest(Contents[Precision]):
 
     def shape(self) -> dict[str, Any]:
         """The settings that change a vector, besides those of every bundle."""
-        return {
+        found: dict[str, Any] = {
             "dimensions": self.dimensions,
             "pooling": self.pooling,
             "normalised": self.normalised,
             "prompts": self.prompts,
             "default_prompt": self.default_prompt,
         }
+        # bundles from before this setting keep their revision
+        return found if self.first_window == 1 else found | {"first_window": self.first_window}

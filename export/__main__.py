@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from bundles.comparison import Exporter
-from bundles.manifest import PrecisionName
+from bundles.manifest import MOST_FIRST_WINDOW, PrecisionName
 from export.checks.options import add_gate_options, count
 from export.interruption import interruptible
 from export.tasks.options import add_options, held_out
@@ -96,6 +96,7 @@ def _run(given: Sequence[str]) -> int:
                     name=options.name,
                     source_name=options.source_name,
                     max_tokens=options.max_tokens,
+                    first_window=options.first_window,
                     trust_remote_code=options.trust_remote_code,
                     precisions=options.precision,
                     keep_float=options.keep_float,
@@ -180,6 +181,14 @@ def _parser() -> argparse.ArgumentParser:
         "(default: the source's window)",
     )
     parser.add_argument(
+        "--first-window",
+        type=_first_window,
+        default=1.0,
+        metavar="TIMES",
+        help="how many times the tokens of a document's first window count in its vector, because "
+        f"it often says what the document is about; up to {MOST_FIRST_WINDOW:g} (default: 1)",
+    )
+    parser.add_argument(
         "--trust-remote-code",
         action="store_true",
         help="run the model code in the folder of the weights; long checkpoints of "
@@ -251,6 +260,18 @@ def _pattern(text: str) -> str:
             f"{text!r} is not a valid regular expression ({error})"
         ) from None
     return text
+
+
+def _first_window(text: str) -> float:
+    try:
+        times = float(text)
+    except ValueError:
+        times = 0.0
+    if not 0 < times <= MOST_FIRST_WINDOW:
+        raise argparse.ArgumentTypeError(
+            f"{text!r} is not a number above 0 and up to {MOST_FIRST_WINDOW:g}"
+        )
+    return times
 
 
 def _paragraphs(text: str) -> int:

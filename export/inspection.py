@@ -51,6 +51,7 @@ def _model(console: Console, manifest: Manifest) -> None:
     name, revision, *rest = _common(manifest)
     own = [
         ("vectors", f"{manifest.dimensions} dimensions, {manifest.pooling} pooling, unit length"),
+        ("first window", f"counts {manifest.first_window:g} times"),
         ("prompts", prompts),
         ("shorter vectors", ", ".join(map(str, manifest.matryoshka)) or "none declared"),
     ]

@@ -61,6 +61,7 @@ class Request:
         name: the bundle's name; by default the name of ``dest``.
         source_name: the source's name in the lineage; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's.
+        first_window: how many times the tokens of a document's first window count in its vector.
         trust_remote_code: run model code in the folder of the weights.
         precisions: forms to write; by default fp16 and int8, for a long checkpoint only fp16.
         keep_float: regular expression for names of operators that int8 leaves in floating point.
@@ -81,6 +82,7 @@ class Request:
     name: str | None = None
     source_name: str | None = None
     max_tokens: int | None = None
+    first_window: float = 1.0
     trust_remote_code: bool = False
     precisions: Sequence[PrecisionName] | None = None
     keep_float: str | None = None
@@ -185,6 +187,7 @@ def export(
             threads=request.threads,
             report=report,
             thresholds=request.thresholds,
+            first_window=request.first_window,
         )
         fp32 = scratch / "model.onnx"
         optimised = None
@@ -241,6 +244,7 @@ def export(
             name=request.name or dest.name,
             dimensions=gate.dimensions,
             pooling=source.pooling,
+            first_window=request.first_window,
             max_tokens=source.max_tokens,
             pad_token_id=source.tokenizer.pad_token_id,
             prompts=source.prompts,

@@ -15,11 +15,15 @@ from bundles.default import DEFAULT_BUNDLE
 _ROWS, _DIMENSIONS = 1024, 64
 
 
-def seal_light(folder: Path) -> None:
+def seal_light(folder: Path, **settings: float) -> None:
     """Make a bundle that gives texts of the same words the same vector.
 
     The vector of a text is the mean of random vectors, one for each of its tokens. The tokenizer is
     that of the default bundle.
+
+    Args:
+        folder: of the bundle.
+        settings: further fields of the manifest.
     """
     folder.mkdir()
     shutil.copy(DEFAULT_BUNDLE / "tokenizer.json", folder)
@@ -30,7 +34,7 @@ def seal_light(folder: Path) -> None:
         del fields[computed]
     precision = held.precisions["fp16"].model_copy(update={"file": "model.onnx", "ranges": None})
     changed = {"name": "light", "dimensions": _DIMENSIONS, "precisions": {"fp16": precision}}
-    bundle.seal(folder, **fields | changed)
+    bundle.seal(folder, **fields | changed | settings)
 
 
 def _graph() -> onnx.ModelProto:

@@ -8,7 +8,7 @@ from typing import Protocol
 import numpy as np
 
 from windowing.batches import Wide, batches, pad
-from windowing.pooling import Vectors, normalise, pool
+from windowing.pooling import Vectors, normalise, pool, window_weights
 from windowing.tokens import DocumentTokenizer, Side, Tokens
 from windowing.windows import Ids, Positions, cut
 
@@ -90,6 +90,7 @@ def document_vectors(
     *,
     pad_token_id: int,
     batch_tokens: int = 2048,
+    first_window: float = 1.0,
     advance: Advance = lambda share: None,
 ) -> Vectors:
     """Unit vectors of documents, float32 ``[documents, dimensions]``.
@@ -101,6 +102,7 @@ def document_vectors(
         encode: int64 ids and mask ``[batch, tokens]`` → unit vectors ``[batch, dimensions]``.
         pad_token_id: fills rows that are shorter than the longest row of a batch.
         batch_tokens: most padded tokens in a batch; a longer window gets its own batch.
+        first_window: how many times the tokens of a document's first window count.
         advance: called after each batch with the share of the tokens that are encoded.
 
     Raises:
@@ -130,7 +132,7 @@ def document_vectors(
         return normalise(
             np.stack(
                 [
-                    pool(matrix[own], np.array([w.tokens for w in document], dtype=np.int64))
+                    pool(matrix[own], window_weights([w.tokens for w in document], first_window))
                     for own, document in zip(places, documents, strict=True)
                 ]
             )

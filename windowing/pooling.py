@@ -1,25 +1,39 @@
 """From window vectors to document vectors."""
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 
 
-def pool(windows: Vectors, tokens: NDArray[np.int64]) -> Vectors:
-    """Token-weighted mean of window vectors, not renormalised.
+def window_weights(tokens: Sequence[int], first: float = 1.0) -> NDArray[np.float64]:
+    """The weight of each window of a document, ``[windows]``: its number of tokens.
+
+    Args:
+        tokens: of each window, in the order of the text.
+        first: how many times the tokens of the first window count.
+    """
+    weights = np.array(tokens, dtype=np.float64)
+    weights[:1] *= first
+    return weights
+
+
+def pool(windows: Vectors, weights: NDArray[np.float64]) -> Vectors:
+    """Weighted mean of window vectors, not renormalised.
 
     Args:
         windows: unit vectors, float32 ``[windows, dimensions]``.
-        tokens: weight of each window, ``[windows]``.
+        weights: of the windows, as ``window_weights`` gives them.
 
     Returns:
         float32 ``[dimensions]``. Its length is 1 if all windows agree, and falls as they differ.
     """
     if len(windows) == 1:
         return np.asarray(windows[0])
-    weights = tokens.astype(np.float64) / tokens.sum()
-    return np.asarray(weights @ windows.astype(np.float64), dtype=np.float32)
+    shares = weights / weights.sum()
+    return np.asarray(shares @ windows.astype(np.float64), dtype=np.float32)
 
 
 def normalise(vectors: Vectors) -> Vectors:

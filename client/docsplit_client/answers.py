@@ -212,6 +212,7 @@ class Info(TypedDict):
     dimensions: int
     matryoshka: list[int]
     window_tokens: int
+    first_window: float
     prompts: list[str]
     licence: str
     source: str

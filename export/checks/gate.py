@@ -75,6 +75,7 @@ class Gate:
         threads: processor threads of the engines.
         report: called with each step and its progress.
         thresholds: thresholds that replace the usual ones.
+        first_window: how many times the tokens of a document's first window count.
     """
 
     def __init__(
@@ -87,8 +88,10 @@ class Gate:
         threads: int,
         report: Report,
         thresholds: Given | None = None,
+        first_window: float = 1.0,
     ) -> None:
         self._source = source
+        self._first_window = first_window
         self._tokenizer = tokenizer
         self._mixed = paragraphs[:_TRACED_PASSAGES]
         # texts of similar length need little padding
@@ -224,6 +227,7 @@ class Gate:
             windows,
             lambda ids, mask: encode(named(ids, mask)),
             pad_token_id=self._pad,
+            first_window=self._first_window,
             advance=advance,
         )
         return figure(task, vectors, side)

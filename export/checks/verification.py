@@ -219,6 +219,7 @@ def _gate(opened: Bundle, options: _Options) -> Judge:
         threads=options.threads,
         report=options.report,
         thresholds=options.thresholds,
+        first_window=opened.manifest.first_window,
     )
 
 

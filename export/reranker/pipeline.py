@@ -35,6 +35,8 @@ def export_reranker(
     check_no_tasks(request.source, request.held_out)
     if request.through != "torch":
         raise ExportError(f"{request.source}: is a re-ranker; --through optimum exports encoders")
+    if request.first_window != 1:
+        raise ExportError(f"{request.source}: is a re-ranker; --first-window is for encoders")
     dest = prepare(request)
     report("opening the source")
     source = open_pair_source(

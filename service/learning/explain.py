@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
+from numpy.typing import NDArray
 
 from heads.network import Scorer
 from service.embedding.embedder import Document
@@ -34,7 +35,7 @@ def decisive(network: Scorer, output: int, document: Document, prior: float) -> 
     whole = float(network.probabilities(normalise(document.vector())[None])[0, output])
     if len(windows) == 1:
         return [Contribution(windows[0].start, windows[0].end, whole - prior)]
-    left = without(document.matrix(), np.array([w.tokens for w in windows], dtype=np.float64))
+    left = without(document.matrix(), document.weights())
     rows = max(1, PART_SCORES // network.shape[1])
     falls = whole - np.concatenate(
         [
@@ -50,7 +51,7 @@ def decisive(network: Scorer, output: int, document: Document, prior: float) -> 
     ]
 
 
-def without(windows: Vectors, tokens: np.typing.NDArray[np.float64]) -> Vectors:
+def without(windows: Vectors, weights: NDArray[np.float64]) -> Vectors:
     """The document's unit vector without each of its windows in turn, ``[windows, dimensions]``."""
-    weighted = windows.astype(np.float64) * tokens[:, None]
+    weighted = windows.astype(np.float64) * weights[:, None]
     return normalise((weighted.sum(axis=0) - weighted).astype(np.float32))

@@ -285,9 +285,16 @@ class Encoder:
             vectors,
             settings.max_document_tokens,
             workers=self._tokenising_threads,
+            first_window=manifest.first_window,
         )
         # a stored document stays, even if the limit is lower now
-        unlimited = Embedder(self.tokenizer, fresh, max_document_tokens=2**63, workers=1)
+        unlimited = Embedder(
+            self.tokenizer,
+            fresh,
+            max_document_tokens=2**63,
+            workers=1,
+            first_window=manifest.first_window,
+        )
         embedded = partial(self.metrics.embedded, model=self.name)
         background = BackgroundEmbedder(embedder, prompt, embedded)
         reembedder = BackgroundEmbedder(unlimited, prompt)

@@ -128,6 +128,9 @@ def test_a_path_outside_the_bundle_is_refused(root: Path, name: str) -> None:
         ({"revision": "f" * 64}, "manifest: revision is not the hash"),
         ({"max_tokens": 17}, "revision is not the hash"),
         ({"pooling": "cls"}, "revision is not the hash"),
+        ({"first_window": 2.0}, "revision is not the hash"),
+        ({"first_window": 0.0}, "first_window"),
+        ({"first_window": 17.0}, "first_window"),
         ({"surprise": 1}, "surprise: Extra inputs"),
         ({"format": 2}, "format"),
         ({"pooling": "median"}, "pooling"),
@@ -182,6 +185,8 @@ def test_the_revision_depends_only_on_what_changes_vectors(root: Path) -> None:
     assert seal(root, **fields(heads={"topics": TOPICS})).revision == first
     (root / "heads" / "topics.onnx").write_bytes(b"another head")
     assert seal(root, **fields(heads={"topics": TOPICS})).revision == first
+    assert seal(root, **fields(first_window=1.0)).revision == first
+    assert seal(root, **fields(first_window=2.0)).revision != first
     assert seal(root, **fields(max_tokens=8)).revision != first
     assert seal(root, **fields(prompts={"query": "q: "})).revision != first
     (root / "tokenizer.json").write_text("{ }")

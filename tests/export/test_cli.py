@@ -81,11 +81,12 @@ def test_a_bundle_from_the_command_line(
         "--calibration",
         str(text_file),
     ]
-    options += ["--retrieval", str(judged)]
+    options += ["--retrieval", str(judged), "--first-window", "2"]
     assert main([*arguments, *options, "--max-tokens", "32"]) == 0
     manifest = load(dest).manifest
     assert (manifest.name, manifest.lineage.source) == ("mine", "tiny==1")
     assert (manifest.licence, manifest.max_tokens) == ("MIT", 32)
+    assert manifest.first_window == 2
     said = capsys.readouterr().err
     assert manifest.revision[:12] in said
     assert "200 paragraphs" in said.replace("\n", " ")
@@ -105,6 +106,8 @@ def test_a_bundle_from_the_command_line(
         [],
         ["a", "b", "--licence", "MIT", "--documents", "0"],
         ["a", "b", "--licence", "MIT", "--paragraphs", "10"],
+        ["a", "b", "--licence", "MIT", "--first-window", "0"],
+        ["a", "b", "--licence", "MIT", "--first-window", "nan"],
         ["--precision", "fp8"],
         ["a", "b", "--licence", "MIT", "--threads", "0"],
     ],

@@ -73,6 +73,24 @@ def test_a_document_is_the_weighted_mean_of_its_windows(tokenizer: DocumentToken
     assert shares[-1] == 1
 
 
+def test_the_first_window_counts_as_many_times_as_the_bundle_says(
+    tokenizer: DocumentTokenizer,
+) -> None:
+    documents = read(tokenizer, TEXTS)
+    once, thrice = (
+        document_vectors(
+            documents, encode, pad_token_id=PAD, batch_tokens=BATCH_TOKENS, first_window=times
+        )
+        for times in (1.0, 3.0)
+    )
+    for windows, plain, vector in zip(documents, once, thrice, strict=True):
+        rows = [w.tokens * encode(*pad([w.ids], PAD))[0] for w in windows]
+        total = 3 * rows[0] + sum(rows[1:], np.zeros_like(rows[0]))
+        assert vector == pytest.approx(total / np.linalg.norm(total), abs=1e-5)
+        # nothing else can count in a document of one window
+        assert (np.abs(vector - plain).max() > 1e-3) == (len(windows) > 1)
+
+
 def test_a_text_without_tokens_has_a_vector(tokenizer: DocumentTokenizer) -> None:
     found = document_vectors(read(tokenizer, ["", "a"]), encode, pad_token_id=PAD)
     assert np.isfinite(found).all()

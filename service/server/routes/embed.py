@@ -69,7 +69,8 @@ class EmbedRequest(BaseModel):
     normalize: bool = Field(
         True,
         description="scale each vector to unit length; without it, a document of several windows "
-        "gets the plain token-weighted mean of its unit window vectors",
+        "gets the plain token-weighted mean of its unit window vectors (/info has the weight of "
+        "the first one)",
     )
     truncate: Flag = Field(
         False, description="keep only the part of each document that fits one window"

@@ -111,6 +111,9 @@ class Info(BaseModel):
     version: str
     dimensions: int
     window_tokens: int
+    first_window: float = Field(
+        description="how many times the tokens of a document's first window count in its vector"
+    )
     matryoshka: list[int]
     prompts: list[str]
     licence: str
@@ -171,6 +174,7 @@ async def info(request: Request) -> Info:
         version=version("docsplit"),
         dimensions=manifest.dimensions,
         window_tokens=manifest.max_tokens,
+        first_window=manifest.first_window,
         matryoshka=manifest.matryoshka,
         prompts=sorted(manifest.prompts),
         licence=manifest.licence,

@@ -43,6 +43,7 @@ class BundleEncoder:
         self._tokenizer = DocumentTokenizer(opened.path(TOKENIZER), manifest.max_tokens)
         self._prompt = manifest.prompts.get(manifest.default_prompt or "", "")
         self._pad = manifest.pad_token_id
+        self._first_window = manifest.first_window
         cuda = choice.engine == "onnx-cuda"
         self._batch_tokens = _CUDA_BATCH_TOKENS if cuda else _BATCH_TOKENS
         self.name = name or manifest.name
@@ -62,4 +63,5 @@ class BundleEncoder:
             lambda ids, mask: self._run(named(ids, mask)),
             pad_token_id=self._pad,
             batch_tokens=self._batch_tokens,
+            first_window=self._first_window,
         )
