@@ -132,6 +132,23 @@ async def test_a_search_ranks_by_the_adapted_cosine(tmp_path: Path) -> None:
 
 
 @scenario
+async def test_documents_far_down_the_plain_order_are_found(tmp_path: Path) -> None:
+    corpus = windows(1000, noise=3)
+    vectors = unit(corpus.mean(axis=1))
+    expected, plain = adapted(corpus), vectors @ vectors.T
+    # of the ten best by the adapted cosine, how many documents come before the last by the plain one
+    best = np.argsort(-expected)[:, :10]
+    lowest = np.take_along_axis(plain, best, axis=1).min(axis=1)
+    far = int(np.argmin(lowest))
+    assert (plain[far] > lowest[far]).sum() > 2 * search.ADAPTED_CANDIDATES
+    indexes, index = await begun(tmp_path, corpus)
+    fitted = await indexes.profiles.fit(index)
+    query = await search.stored(index, f"d{far:03}")
+    hits = await search.cosine(index, replace(query, profile=fitted.profile), 10, None)
+    assert [hit.id for hit in hits] == [f"d{i:03}" for i in best[far]]
+
+
+@scenario
 async def test_a_corpus_without_gain_stays_raw(tmp_path: Path) -> None:
     # the windows of a document are almost the same, so each half finds the other one
     indexes, index = await begun(tmp_path, windows(60, noise=0.01))

@@ -185,12 +185,12 @@ def _sound(index: Index, hit: Hit) -> bool:
 async def _by_vector(
     index: Index, query: Query, limit: int, where: Where | None, least: int = 0
 ) -> Ranks:
-    wide = max(math.ceil(OVERSAMPLE * limit), least)
+    wide, vector = max(math.ceil(OVERSAMPLE * limit), least), query.vector
     if query.profile is not None:
-        wide = max(wide, ADAPTED_CANDIDATES)
+        wide, vector = max(wide, ADAPTED_CANDIDATES), query.profile.direction(vector)
 
     def nearest(most: int) -> AsyncVectorQuery:
-        search = index.table.query().nearest_to(query.vector).column("vector")
+        search = index.table.query().nearest_to(vector).column("vector")
         # an index of a former version refuses to consider fewer neighbours than it returns
         search = search.distance_type("cosine").ef(max(100, most))
         return search.select(["_distance"]).with_row_id().limit(most)
