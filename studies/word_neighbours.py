@@ -6,7 +6,7 @@
 A profile whitens differences between windows of one document. Here it also whitens differences
 between each document and its nearest ones by the cosine of their words (ranking.bags). Both
 covariances have the same trace before ``--shares`` weighs the second. Each citing document searches
-for those that it cites by cosine, among the 100 with the highest plain cosine.
+for those that it cites by adapted cosine.
 
 "seen" fits on all documents. "unseen" fits on one random half, and searches among the other half
 from its citing documents; then the halves change places. MRR and recall at 10 are means over the
@@ -43,15 +43,15 @@ class Corpus:
 
     Attributes:
         vectors: of documents.
-        first: of the first window of each document.
-        windows: of each document, less their mean.
+        windows: of each document.
+        lengths: of the windows of each document, in characters.
         words: the cosines of the words of all pairs; -1 for a document itself.
         cited: of each document.
     """
 
     vectors: Floats
-    first: Floats
     windows: list[NDArray[np.float32]]
+    lengths: list[Places]
     words: Floats
     cited: dict[int, set[int]]
 
@@ -94,18 +94,15 @@ def read(path: Path, name: str) -> Corpus:
     rows = table.select(["id", "links", "window_ends", "digest", terms.COLUMN]).to_pylist()
     place = {row["id"]: number for number, row in enumerate(rows)}
     pairs = zip(blobs(table["windows"]), rows, strict=True)
-    windows = [
-        records.windows(blob, row["window_ends"]).vectors[:MOST_WINDOWS] for blob, row in pairs
-    ]
+    windows = [records.windows(blob, row["window_ends"]).vectors for blob, row in pairs]
+    sizes = [np.diff(row["window_ends"], prepend=0) for row in rows]
     cited = {place[row["id"]]: {place[x] for x in row["links"] if x in place} for row in rows}
     bags = [terms.opened(row[terms.COLUMN], row["digest"]) or b"" for row in rows]
     weighed = bag_rows(bags).multiply(np.sqrt(count(bags[:SAMPLE]).weights)[None]).tocsr()
     lengths = np.sqrt(weighed.power(2).sum(axis=1)).clip(1e-9)
     words = (weighed @ weighed.T).toarray() / lengths[:, None] / lengths
     np.fill_diagonal(words, -1)
-    centred = [own - own.mean(axis=0) for own in windows]
-    first = np.stack([own[0] for own in windows]).astype(np.float64)
-    return Corpus(matrix(table).astype(np.float64), first, centred, words, cited)
+    return Corpus(matrix(table).astype(np.float64), windows, sizes, words, cited)
 
 
 def measured(corpus: Corpus, share: float, given: argparse.Namespace, *, seen: bool) -> Floats:
@@ -124,7 +121,8 @@ def fitted(corpus: Corpus, learnt: Places, share: float, given: argparse.Namespa
     vectors = corpus.vectors[learnt]
     nearest = np.argsort(-corpus.words[np.ix_(learnt, learnt)], axis=1)[:, : given.neighbours]
     differences = (vectors[:, None] - vectors[nearest]).reshape(-1, vectors.shape[1])
-    windows = np.concatenate([corpus.windows[place] for place in learnt])
+    parts = [corpus.windows[place][:MOST_WINDOWS] for place in learnt]
+    windows = np.concatenate([part - part.mean(axis=0) for part in parts])
     within, between = windows.T @ windows, differences.T @ differences
     scatter = (1 - share) * within / np.trace(within) + share * between / np.trace(between)
     values, directions = np.linalg.eigh(scatter)
@@ -143,9 +141,7 @@ def search(corpus: Corpus, among: Places, adapted: Floats) -> Floats:
         if not cited:
             continue
         others = among[among != citing]
-        plain = corpus.vectors[others] @ corpus.vectors[citing]
-        near = others[np.argsort(-plain)[:CANDIDATES]]
-        order = near[np.argsort(-(adapted[near] @ adapted[citing]))].tolist()
+        order = others[np.argsort(-(adapted[others] @ adapted[citing]))][:CANDIDATES].tolist()
         ranks = [rank for rank, other in enumerate(order, start=1) if other in cited]
         recall = sum(rank <= 10 for rank in ranks) / len(cited)
         found.append((1 / ranks[0] if ranks else 0.0, recall))
