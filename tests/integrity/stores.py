@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import shutil
 from collections.abc import Awaitable, Callable, Sequence
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import cast
@@ -22,8 +23,10 @@ from service.index.maintenance import optimize
 from service.index.query import search
 from service.index.query.reading import Query
 from service.index.reembed import Embed
+from service.index.rows.checksums import Part
 from service.index.rows.fields import FieldType
 from service.index.rows.record import Record, encoded
+from service.index.rows.vectors import matrix
 from service.index.storage.findings import Report
 from service.index.storage.ledger import Recorder
 from service.integrity.check import check, tables
@@ -113,6 +116,14 @@ def right(name: str) -> str | None:
     return f"a later text of {name}" if number in ("1", "2") else text_of(name)
 
 
+@cache
+def made_for(name: str) -> Record:
+    """What ``make`` wrote for a document that it did not delete."""
+    text = right(name)
+    assert text is not None
+    return record(name, text)
+
+
 def names(index: str) -> list[str]:
     """Ids of all documents of an index."""
     held = [f"{index}-{n}" for n in range(16)] + [f"{index}-new-{n}" for n in range(4)]
@@ -159,18 +170,52 @@ async def wrong_answers(index: Index, ids: Sequence[str]) -> list[str]:
         except Exception:  # noqa: BLE001
             continue
         for hit in hits:
-            text = right(hit.id)
-            made = None if text is None else record(hit.id, text).encoding.vector
-            if made is None or not np.array_equal(hit.vector, made):
+            deleted = right(hit.id) is None
+            if deleted or not np.array_equal(hit.vector, made_for(hit.id).encoding.vector):
                 wrong.append(f"{mode.__name__} {hit.id}")
     try:
         windows = dict([pair async for pair in reuse.windows(index, ids)])
     except Exception:  # noqa: BLE001
         return wrong
     for name, stored in windows.items():
-        text = right(name)
-        made = None if text is None else record(name, text).encoding.windows
-        if made is None or not np.array_equal(stored.vectors, made.astype("<f2").astype("f4")):
+        right_ones = made_for(name).encoding.windows.astype("<f2").astype("f4")
+        if not np.array_equal(stored.vectors, right_ones):
+            wrong.append(f"windows of {name}")
+    return wrong
+
+
+async def wrong_in_sound(index: Index) -> list[str]:
+    """Wrong answers of an index that refuses nothing: what a read raises is raised.
+
+    One read for the rows and one search of each kind answer for all documents.
+    """
+    held = names(index.table.name.partition(".")[0])
+    wrong, found = [], 0
+    async for rows in index.contents(held, Part.TEXT, Part.HEAD, Part.LINKS, Part.VECTOR):
+        found += rows.num_rows
+        documents = rows.select(["id", "text", "title", "links"]).to_pylist()
+        for row, its_vector in zip(documents, matrix(rows), strict=True):
+            made = made_for(row["id"])
+            if [*row.values()] != [made.id, made.text, made.title, made.links]:
+                wrong.append(f"row {made.id}")
+            if not np.array_equal(its_vector, made.encoding.vector):
+                wrong.append(f"vector of {made.id}")
+    query = Query(vector("query"), "document words later")
+    for mode in (search.cosine, search.words):
+        hits = await mode(index, query, 100, None)
+        if len(hits) != found:
+            wrong.append(f"{mode.__name__} finds {len(hits)} of {found}")
+        wrong += [
+            f"{mode.__name__} {hit.id}"
+            for hit in hits
+            if not np.array_equal(hit.vector, made_for(hit.id).encoding.vector)
+        ]
+    windows = dict([pair async for pair in reuse.windows(index, held)])
+    if not len(windows) == found == await index.count():
+        wrong.append(f"{found} rows and {len(windows)} windows of {await index.count()}")
+    for name, its_windows in windows.items():
+        right_ones = made_for(name).encoding.windows.astype("<f2").astype("f4")
+        if not np.array_equal(its_windows.vectors, right_ones):
             wrong.append(f"windows of {name}")
     return wrong
 

@@ -75,7 +75,7 @@ def test_an_interrupted_repair_is_finished_by_the_next(
         assert outcome.left == []
         assert (await stores.checked(root, "x")).findings == []
         assert await plans(root) == []
-        assert await stores.wrong_answers(index, stores.names("x")) == []
+        assert await stores.wrong_in_sound(index) == []
 
     stores.run(scenario())
 

@@ -93,7 +93,7 @@ def test_a_damaged_row_is_not_served_but_named_and_repaired_or_lost(
         outcome = await stores.repaired(root, "x")
         assert (await stores.checked(root, "x")).findings == []
         index = await (await stores.open_indexes(root)).open("x")
-        assert await stores.wrong_answers(index, stores.names("x")) == []
+        assert await stores.wrong_in_sound(index) == []
         if part in ("text", "head", "links"):
             assert any(NAME in line for line in outcome.lost)
             assert not await index.has(NAME)
@@ -243,7 +243,7 @@ def test_flipped_bits_are_named_never_served_and_repaired(store: Path, tmp_path:
         assert (await stores.checked(root)).findings == []
         for name in ("x", "y"):
             index = await (await stores.open_indexes(root)).open(name)
-            assert await stores.wrong_answers(index, stores.names(name)) == []
+            assert await stores.wrong_in_sound(index) == []
             assert await index.count() == len(stores.names(name))
 
     for root, files in zip(roots, damaged, strict=True):
@@ -261,3 +261,11 @@ def test_the_check_sees_wrong_answers(store: Path, tmp_path: Path) -> None:
 
     stores.run(scenario())
     assert served([root]) == [f"get {NAME}", f"vector of {NAME}"]
+
+    async def another_text() -> list[str]:
+        index = await (await stores.open_indexes(root)).open("x")
+        await index.put([stores.record(NAME, LATER)])
+        return await stores.wrong_in_sound(index)
+
+    wrong = {f"row {NAME}", f"vector of {NAME}", f"cosine {NAME}", f"windows of {NAME}"}
+    assert {*stores.run(another_text())} == wrong | {"words finds 18 of 19"}

@@ -81,7 +81,7 @@ def test_a_damaged_file_affects_one_index_and_is_found_and_repaired_or_named(
 
     async def scenario() -> None:
         other = await (await stores.open_indexes(root)).open("y")
-        assert await stores.wrong_answers(other, stores.names("y")) == []
+        assert await stores.wrong_in_sound(other) == []
         assert (await other.get("y-3")).text == stores.right("y-3")
 
         report = await stores.checked(root)
@@ -96,7 +96,7 @@ def test_a_damaged_file_affects_one_index_and_is_found_and_repaired_or_named(
         assert [str(finding) for finding in after.findings] == []
         assert outcome.left == []
         index = await (await stores.open_indexes(root)).open("x")
-        assert await stores.wrong_answers(index, stores.names("x")) == []
+        assert await stores.wrong_in_sound(index) == []
         if await index.count() < len(stores.names("x")):
             assert any("indexes/x" in line for line in outcome.lost), outcome
         if damage is flip:
