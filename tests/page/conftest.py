@@ -7,7 +7,6 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from bundles.default import DEFAULT_BUNDLE
 from tests.conftest import NIGHTLY, PUBLISHED_BUNDLE, Server, free_port, serving
 from tests.page.browser import Tab, browsing
 
@@ -37,11 +36,15 @@ def key(request: pytest.FixtureRequest) -> str | None:
 
 @pytest.fixture(scope="package")
 def service(
-    tmp_path_factory: pytest.TempPathFactory, peps: dict[str, str], key: str | None
+    tmp_path_factory: pytest.TempPathFactory,
+    peps: dict[str, str],
+    key: str | None,
+    light: tuple[str, ...],
 ) -> Iterator[Server]:
     """A service of two bundles; it has some PEPs, and documents that attack the page.
 
-    No test needs the second bundle, so the service never loads it.
+    No test needs the second bundle, so the service never loads it. The first one tells only which
+    words texts share.
     """
     attacks = [
         {
@@ -64,7 +67,7 @@ def service(
         for name, year in PEPS.items()
     ]
     log = tmp_path_factory.mktemp("page") / "log"
-    bundles = ["--bundle", str(DEFAULT_BUNDLE), "--bundle", f"{OTHER_MODEL}={PUBLISHED_BUNDLE}"]
+    bundles = [*light, "--bundle", f"{OTHER_MODEL}={PUBLISHED_BUNDLE}"]
     with (
         serving(log, *bundles, *(["--api-keys", key] if key else [])) as running,
         httpx.Client(base_url=running.url, headers=HEADERS, timeout=60) as client,

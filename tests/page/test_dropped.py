@@ -34,7 +34,7 @@ def drop(tab: Tab, selector: str, *paths: Path) -> None:
 
 
 def test_a_file_is_the_text_of_a_search(tab: Tab, service: Server, tmp_path: Path) -> None:
-    text = "String methods that remove a prefix or a suffix from text."
+    text = "Two methods, removeprefix() and removesuffix(), of string objects."
     office = tmp_path / f"{PAYLOADS[1].replace('/', '')}.docx"
     office.write_bytes(word("Prefixes", text))
     tab.open(f"{service.url}/#/peps/search?unit=documents")

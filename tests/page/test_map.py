@@ -34,6 +34,12 @@ TEXTS = {
 
 
 @pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """A service whose vectors tell only which words texts share."""
+    return light_server
+
+
+@pytest.fixture(scope="module")
 def tab(server: Server, browser: Tab) -> Iterator[Tab]:
     call(server, "PUT", f"/indexes/{INDEX}", {"fields": FIELDS}, status=201)
     documents = [
