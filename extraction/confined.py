@@ -23,8 +23,10 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO
 
+import orjson
+
 from extraction.building import clean
-from extraction.content import ABSENT, CONTENT, DENIED, FREE, Content, Limits, UnreadableError
+from extraction.content import ABSENT, DENIED, FREE, Content, Limits, UnreadableError
 from extraction.kinds import ARCHIVES, PACKINGS, READERS, SOURCES, reader_of
 from extraction.pdf.pages import opened
 from extraction.readers import archive
@@ -152,7 +154,7 @@ def _lines(kind: str, stream: BinaryIO, limits: Limits) -> Iterator[bytes]:
     elif kind in PACKINGS:
         yield from archive.unpack_one(stream, kind, limits)
     else:
-        yield CONTENT.dump_json(_content(kind, stream, limits))
+        yield orjson.dumps(_content(kind, stream, limits), default=tuple)
 
 
 def _recognised(recogniser: Recogniser, stream: BinaryIO, page: int) -> Iterator[bytes]:

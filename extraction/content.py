@@ -3,8 +3,6 @@
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from pydantic import TypeAdapter
-
 
 class UnreadableError(Exception):
     """The file cannot be read; the message is the reason and the remedy, for the user."""
@@ -56,8 +54,6 @@ class Content:
 DENIED, FREE = b"denied", b"free"
 # the beginning of that message if it cannot recognise text; the reason follows
 ABSENT = b"absent "
-# as the confined process writes a content, and its parent reads it
-CONTENT = TypeAdapter(Content)
 
 
 @dataclass(frozen=True, slots=True)

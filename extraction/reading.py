@@ -9,12 +9,16 @@ from collections.abc import Iterator
 from pathlib import Path, PurePosixPath
 from typing import IO
 
-from extraction.content import CONTENT, Content, Limits, UnreadableError
+from pydantic import TypeAdapter
+
+from extraction.content import Content, Limits, UnreadableError
 from extraction.kinds import ARCHIVES, OLD, READERS, SOURCES
 from extraction.sandbox import Sandbox
 from extraction.scans import Scans
 from extraction.sources import content_of
 
+# this process checks what the confined one wrote, which therefore needs no pydantic
+_CONTENT = TypeAdapter(Content)
 _INVALID = "its reader gave no valid answer"
 # bytes of a line about a file in an archive
 _LINE = 1 << 21
@@ -166,7 +170,7 @@ def _content(answer: bytes) -> Content | UnreadableError:
     try:
         if answer.startswith(b'{"refused"'):
             return UnreadableError(str(json.loads(answer)["refused"]))
-        return CONTENT.validate_json(answer)
+        return _CONTENT.validate_json(answer)
     except (ValueError, KeyError):
         # a flaw in a parser may have written anything
         return UnreadableError(_INVALID)
