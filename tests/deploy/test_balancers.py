@@ -21,7 +21,7 @@ import pytest
 from numpy.typing import NDArray
 
 from docsplit_client import Client
-from tests.conftest import free_port, wait_ready, wait_until
+from tests.conftest import NIGHTLY, free_port, wait_ready, wait_until
 from tests.deploy.balancers import find, haproxy, nginx
 from tests.deploy.replica import Replica, running
 from tests.other_bundle import seal_other
@@ -32,6 +32,8 @@ pytestmark = pytest.mark.skipif(
     bool(missing), reason=f"not installed: {', '.join(missing)} (apt-get install)"
 )
 
+# seconds between two requests of a client
+PAUSE = 0.1 if NIGHTLY else 0.2
 TEXTS = [f"Document {number} speaks of {number * 7919 % 1000} things." for number in range(40)]
 
 
@@ -111,7 +113,7 @@ def load(cluster: Cluster, clients: int = 2) -> Iterator[Load]:
                 except httpx.TransportError as error:
                     result.failures.append(f"{name}: {error!r}")
                 # leave some processor time to starting replicas
-                time.sleep(0.1)
+                time.sleep(PAUSE)
 
     threads = [
         threading.Thread(target=ask, args=(name,)) for name in cluster.urls for _ in range(clients)
