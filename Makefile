@@ -49,8 +49,9 @@ demo: $(VENV)/.serve ## index the PEPs, learn their citations, classify them fro
 train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, and measure before and after
 	@$(BIN)/python -m training.demo $(ARGS)
 
-# A file's tests run in one process, in the order of tests/conftest.py. A process that crashes is not
-# replaced: pytest-xdist 3.8 gives its successor no tests with loadfile, and waits for ever.
+# A file's tests run in one process (a few folders' too: tests/scheduling.py), in the order of
+# tests/conftest.py. A process that crashes is not replaced: pytest-xdist 3.8 gives its successor no
+# tests with loadfile, and waits for ever.
 PYTEST := $(BIN)/python -m pytest --numprocesses $(WORKERS) --maxprocesses 4 --max-worker-restart 0 --dist loadfile --no-loadscope-reorder --durations 30 --durations-min 5
 
 test: $(VENV)/.dev ## check style, then run every test, types and import directions among them

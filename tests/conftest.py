@@ -28,6 +28,7 @@ import pytest
 import service.index  # noqa: F401  before any test imports lancedb: it postpones a slow part
 from benchmarks.rig.processes import forget_peak, status
 from tests import forked, storage
+from tests.scheduling import pytest_xdist_make_scheduler as pytest_xdist_make_scheduler
 
 if TYPE_CHECKING:
     from tests.fault_proxy import FaultProxy
