@@ -27,16 +27,16 @@ def test_every_setting_is_documented() -> None:
     assert documented == list(Settings.model_fields)
 
 
-def test_every_route_is_documented(server: Server) -> None:
-    paths = httpx.get(f"{server.url}/openapi.json", timeout=60).json()["paths"]
+def test_every_route_is_documented(light_server: Server) -> None:
+    paths = httpx.get(f"{light_server.url}/openapi.json", timeout=60).json()["paths"]
     said = read("docs/reference/api/index.md")
     for path, methods in paths.items():
         for method in methods:
             assert f"`{method.upper()} {path}`" in said
 
 
-def test_every_metric_is_documented(server: Server) -> None:
-    lines = httpx.get(f"{server.url}/metrics").text.splitlines()
+def test_every_metric_is_documented(light_server: Server) -> None:
+    lines = httpx.get(f"{light_server.url}/metrics").text.splitlines()
     ours = {line.split()[2] for line in lines if line.startswith("# TYPE docsplit_")}
     said = read("docs/reference/metrics.md")
     documented = re.findall(r"^\| `(docsplit_[a-z_]+)` \|", said, re.MULTILINE)

@@ -214,8 +214,8 @@ def raw(url: str, target: str) -> bytes:
 
 @pytest.fixture(scope="module", params=BALANCERS)
 def real(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory):  # type: ignore[no-untyped-def]
-    """The session's service behind a balancer."""
-    server = request.getfixturevalue("server")
+    """A service behind a balancer."""
+    server = request.getfixturevalue("light_server")
     folder = tmp_path_factory.mktemp("real")
     with BALANCERS[request.param](folder, [urlsplit(server.url).port]) as url:
         yield url, server.url
