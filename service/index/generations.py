@@ -288,9 +288,9 @@ class Registry:
 
         Only this record is reliable: a writer may create the folder of a removed table again.
         """
-        now = time.time()
-        rows = [{"table": table, "dropped": now} for table in tables]
+        rows = [{"table": table, "dropped": time.time()} for table in tables]
         await self._dropped.put(*rows, replace=False)
+        await self._dropped.tidy_sometimes()
 
     async def dropped(self) -> dict[str, float]:
         """Deleted tables and when they were deleted, even if no files are left.

@@ -19,7 +19,7 @@ from service.index.generations import LISTING_SECONDS
 from service.index.query import listing
 from service.index.rows.versions import microseconds
 from service.index.storage import layout
-from service.index.storage.database import table_names
+from service.index.storage.database import connect, table_names
 from tests.conftest import NIGHTLY
 from tests.index.processes import HOUR, Replicas, embed, follower, record, run
 
@@ -239,3 +239,15 @@ async def test_deleted_tables_are_recorded_while_a_writer_may_write(replicas: Re
         patch.setattr(indexes_module, "KEEP_DROPPED", -1.0)
         await indexes.sweep()
     assert await indexes.registry.dropped() == {}
+
+
+@run
+async def test_many_deletions_leave_few_files_of_their_record(replicas: Replicas) -> None:
+    indexes = await replicas.open("a")
+    tables = [f"x{number}.a.b" for number in range(20)]
+    for table in tables:
+        await indexes.registry.drop([table])
+    assert list(await indexes.registry.dropped()) == tables
+    record_of_all = await (await connect(f"{replicas.path}/leases")).open_table("dropped")
+    stats: Any = await record_of_all.stats()
+    assert stats["fragment_stats"]["num_fragments"] < 10

@@ -21,7 +21,7 @@ log = structlog.get_logger("docsplit.index")
 # a process that works renews its lease this often, or three times before the lease expires
 _RENEWAL_SECONDS = 3.0
 _RELEASED = 0.0
-# after this many writes, former versions of the table are removed
+# after this many writes the table is tidied: most of them replace a row
 _WRITES = 100
 
 
@@ -40,7 +40,6 @@ class Leases:
         self._table = KeyedTable(database, "leases", **columns)
         self._holder = uuid.uuid4().hex
         self._silence = Silence()
-        self._writes = 0
 
     async def acquire(self, name: str, seconds: float) -> bool:
         """Whether this process now holds the lease; its own lease is renewed."""
@@ -98,9 +97,7 @@ class Leases:
     async def _write(self, name: str, expires: float, replace: bool | str) -> None:
         row = {"name": name, "holder": self._holder, "expires": expires}
         await self._table.put(row, replace=replace)
-        self._writes += 1
-        if self._writes % _WRITES == 0:
-            await self._table.tidy()
+        await self._table.tidy_sometimes(_WRITES)
 
 
 async def _whole(work: Coroutine[None, None, None]) -> None:

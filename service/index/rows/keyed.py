@@ -31,6 +31,8 @@ Written = TypeVar("Written")
 _OVERTAKEN = "Too many concurrent writers"
 _ATTEMPTS = 8
 _PAUSE_SECONDS = 0.02
+# a write adds a file, and a read of all rows opens every file, 0.2 ms of a core each
+_WRITES = 16
 
 
 class KeyedTable:
@@ -50,6 +52,7 @@ class KeyedTable:
         )
         self._database = database
         self.name = name
+        self._writes = 0
 
     async def rows(
         self, where: Expr | str | None = None, columns: list[str] | None = None
@@ -106,12 +109,18 @@ class KeyedTable:
         await self._database.sync()
 
     async def tidy(self) -> None:
-        """Remove versions of the table that no reader needs: every write leaves one."""
+        """Merge files, and remove versions that no reader needs: every write leaves one of each."""
         try:
             table = await self._table()
             await table.optimize(cleanup_older_than=await pins.older_than(table, KEEP_VERSIONS))
         except Exception as error:  # noqa: BLE001 another commit came first; the next call does it
             log.info("table_not_tidied", table=self.name, reason=str(error)[:300])
+
+    async def tidy_sometimes(self, writes: int = _WRITES) -> None:
+        """Tidy at every so many calls: a caller does so after each write."""
+        self._writes += 1
+        if self._writes % writes == 0:
+            await self.tidy()
 
     def of(self, *keys: str) -> Expr:
         """The condition that a row has one of some keys."""
