@@ -34,6 +34,16 @@ def count(server: Server, index: str) -> int:
     return int(call(server, "GET", f"/indexes/{index}")["documents"])
 
 
+@pytest.fixture(scope="module")
+def empty(server: Server) -> Iterator[str]:
+    """The name of an index for requests that are refused: it stays empty."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    call(server, "PUT", f"/indexes/{name}", {"fields": FIELDS}, status=201)
+    yield name
+    assert count(server, name) == 0
+    call(server, "DELETE", f"/indexes/{name}", status=204)
+
+
 @pytest.fixture
 def index(server: Server) -> Iterator[str]:
     """The name of an empty index with fields."""

@@ -65,15 +65,15 @@ def document(name: str = "a", **rest: Any) -> dict[str, Any]:
     ],
 )
 def test_invalid_documents_are_refused_with_their_position(
-    server: Server, index: str, rest: dict[str, Any], hint: str
+    server: Server, empty: str, rest: dict[str, Any], hint: str
 ) -> None:
-    answer = send(server, index, document("b"), document(**rest))
+    answer = send(server, empty, document("b"), document(**rest))
     assert answer.status_code == 422, answer.text
     said = answer.json()["error"]
     assert said.startswith("documents.1.")
     assert hint in said
     assert len(said) < 200
-    assert call(server, "GET", f"/indexes/{index}/documents")["documents"] == []
+    assert call(server, "GET", f"/indexes/{empty}/documents")["documents"] == []
 
 
 def test_the_largest_valid_document_is_accepted(server: Server, index: str) -> None:

@@ -30,6 +30,12 @@ DOCUMENTS: list[dict[str, Any]] = [
 
 
 @pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """No vector matters."""
+    return light_server
+
+
+@pytest.fixture(scope="module")
 def shelf(server: Server) -> Iterator[str]:
     name = f"t-{uuid.uuid4().hex[:12]}"
     call(server, "PUT", f"/indexes/{name}", {"fields": FIELDS}, status=201)

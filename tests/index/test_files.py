@@ -20,6 +20,12 @@ from tests.index.conftest import call, count
 Files = list[tuple[str, tuple[str, bytes]]]
 
 
+@pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """The texts and their words matter."""
+    return light_server
+
+
 def form(files: dict[str, bytes]) -> Files:
     return [("files", (name, content)) for name, content in files.items()]
 
@@ -176,9 +182,9 @@ def test_links_are_found_in_the_files_and_to_them(server: Server, index: str) ->
     ],
 )
 def test_wrong_options_of_an_upload_are_refused(
-    server: Server, index: str, query: str, said: str
+    server: Server, empty: str, query: str, said: str
 ) -> None:
-    answer = httpx.post(f"{server.url}/indexes/{index}/files?{query}", files=form({"a.txt": b"a"}))
+    answer = httpx.post(f"{server.url}/indexes/{empty}/files?{query}", files=form({"a.txt": b"a"}))
     assert answer.status_code == 422, answer.text
     assert said in answer.json()["error"]
 
@@ -222,10 +228,10 @@ NAMED = HEAD.format('; filename="a.txt"')
     ],
 )
 def test_a_body_that_is_no_form_of_files_is_refused(
-    server: Server, index: str, kind: str, body: str, status: int, said: str
+    server: Server, empty: str, kind: str, body: str, status: int, said: str
 ) -> None:
     answer = httpx.post(
-        f"{server.url}/indexes/{index}/files",
+        f"{server.url}/indexes/{empty}/files",
         content=body,
         headers={"content-type": kind},
         timeout=60,
@@ -243,8 +249,8 @@ def started(server: Server, index: str, length: int) -> Any:
     return connection
 
 
-def test_a_body_over_the_limit_is_refused_before_it_comes(server: Server, index: str) -> None:
-    with started(server, index, 600_000_000) as connection:
+def test_a_body_over_the_limit_is_refused_before_it_comes(server: Server, empty: str) -> None:
+    with started(server, empty, 600_000_000) as connection:
         answer = answered(connection)
         assert answer.status == 413
         assert b"max_upload_bytes" in answer.read()

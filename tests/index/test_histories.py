@@ -21,7 +21,7 @@ from tests.linearizability import NEVER, Event
 DOCUMENTS = ("a", "b", "c")
 CLIENTS = 6
 # of each client; enough for every possible result, however slow the machine is
-TURNS = 50 if NIGHTLY else 36
+TURNS = 50 if NIGHTLY else 24
 
 
 KINDS: tuple[Literal["read", "write", "delete"], ...] = ("read", "write", "delete")

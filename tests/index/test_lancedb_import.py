@@ -31,7 +31,7 @@ print("lance_namespace_urllib3_client.api" in sys.modules, client.TableApi.__nam
 """
 
 
-@pytest.mark.parametrize("level", [None, "warn"])
+@pytest.mark.parametrize("level", [None, pytest.param("warn", marks=ONLY_NIGHTLY)])
 def test_the_library_writes_no_lines_unless_asked_and_loads_its_client_late(
     level: str | None, tmp_path: os.PathLike[str]
 ) -> None:

@@ -19,6 +19,12 @@ DOCUMENTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """The texts matter, and no vector."""
+    return light_server
+
+
 def find(server: Server, index: str, status: int = 200, **body: Any) -> Any:
     return call(server, "POST", f"/indexes/{index}/links/find", body, status=status)
 
@@ -126,13 +132,13 @@ def test_a_document_whose_id_ends_like_the_route_is_still_read(server: Server, i
     ],
 )
 def test_bad_requests_say_what_is_wrong(
-    server: Server, index: str, body: dict[str, Any], said: str
+    server: Server, empty: str, body: dict[str, Any], said: str
 ) -> None:
-    assert said in find(server, index, status=422, **body)["error"]
+    assert said in find(server, empty, status=422, **body)["error"]
 
 
-def test_bad_pages_and_unknown_names(server: Server, index: str) -> None:
-    path = f"/indexes/{index}/documents/none/links"
+def test_bad_pages_and_unknown_names(server: Server, empty: str) -> None:
+    path = f"/indexes/{empty}/documents/none/links"
     call(server, "GET", path, status=404)
     assert "next" in call(server, "GET", f"{path}?after=x:y", status=422)["error"]
     assert httpx.get(f"{server.url}{path}?limit=0").status_code == 422

@@ -77,9 +77,9 @@ def test_delete_by_filter(server: Server, index: str) -> None:
 
 
 @pytest.mark.parametrize("body", [{}, {"ids": ["a"], "filter": {"field": "year", "eq": 1}}])
-def test_delete_needs_ids_or_a_filter(server: Server, index: str, body: dict[str, Any]) -> None:
-    assert "either ids or filter" in delete(server, index, status=422, **body)["error"]
-    assert "ids" in get(server, index, status=422, ids=["x"] * 1001)["error"]
+def test_delete_needs_ids_or_a_filter(server: Server, empty: str, body: dict[str, Any]) -> None:
+    assert "either ids or filter" in delete(server, empty, status=422, **body)["error"]
+    assert "ids" in get(server, empty, status=422, ids=["x"] * 1001)["error"]
 
 
 @run

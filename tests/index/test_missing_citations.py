@@ -71,7 +71,6 @@ def missing(server: Server, index: str, query: str = "", status: int = 200) -> A
 
 
 def test_pages_of_documents_together_are_the_whole(server: Server, linked: str) -> None:
-    whole = missing(server, linked, "?documents=100&threshold=0")["citations"]
     pages, after = [], ""
     while True:
         page = missing(server, linked, f"?documents=7&threshold=0&after={after}")
@@ -81,12 +80,13 @@ def test_pages_of_documents_together_are_the_whole(server: Server, linked: str) 
         after = page["next"]
     assert [page["documents"] for page in pages] == [7, 7, 7, 3]
     together = [one for page in pages for one in page["citations"]]
+    # the client asks for one page
+    with Client(server.url) as client:
+        whole = client.all_missing_citations(linked, threshold=0)
     key = {(one["citing"], one["cited"]): one["link_probability"] for one in whole}
     assert {(one["citing"], one["cited"]): one["link_probability"] for one in together} == key
     assert len(together) == len(whole) > 100
-    with Client(server.url) as client:
-        every = client.all_missing_citations(linked, threshold=0)
-    assert [one["link_probability"] for one in every] == sorted(key.values(), reverse=True)
+    assert [one["link_probability"] for one in whole] == sorted(key.values(), reverse=True)
 
 
 # this test changes the index
@@ -106,7 +106,8 @@ def test_a_missing_citation_is_listed_until_it_is_linked(server: Server, linked:
     assert own.index("PEP 24") == lost["place"]["start"]
     # a threshold above it leaves it out
     above = lost["link_probability"] + (1 - lost["link_probability"]) / 2
-    left = missing(server, linked, f"?documents=100&threshold={above}")["citations"]
+    own_page = "?documents=1&after=pep-31"
+    left = missing(server, linked, f"{own_page}&threshold={above}")["citations"]
     assert all(one["link_probability"] >= above for one in left)
     assert lost not in left
     assert not listed.keys() & {pair for pair in PAIRS.items() if pair[0] != "pep-4"}
@@ -114,7 +115,7 @@ def test_a_missing_citation_is_listed_until_it_is_linked(server: Server, linked:
     # a search for links in texts finds it: then it is missing only among the given ones
     call(server, "POST", f"/indexes/{linked}/links/find", {})
     # the page of pep-4 only
-    own_page = "?documents=1&after=pep-31&threshold=0.1"
+    own_page += "&threshold=0.1"
     found = missing(server, linked, own_page)
     assert (found["documents"], found["next"]) == (1, "pep-4")
     assert "pep-24" not in {one["cited"] for one in found["citations"]}
@@ -152,7 +153,7 @@ def test_a_call_without_time_reads_one_document(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
-def test_requests_that_cannot_be_answered_say_why(server: Server, index: str) -> None:
-    assert "documents" in missing(server, index, "?documents=101", status=422)["error"]
-    assert "threshold" in missing(server, index, "?threshold=2", status=422)["error"]
-    assert "links" in missing(server, index, "?links=none", status=422)["error"]
+def test_requests_that_cannot_be_answered_say_why(server: Server, linked: str) -> None:
+    assert "documents" in missing(server, linked, "?documents=101", status=422)["error"]
+    assert "threshold" in missing(server, linked, "?threshold=2", status=422)["error"]
+    assert "links" in missing(server, linked, "?links=none", status=422)["error"]

@@ -112,7 +112,7 @@ def test_nothing_is_lost_while_another_process_writes(tmp_path: Path) -> None:
             if writer.poll() is not None:
                 break
             # without a pause, writers and optimizations mostly repeat their commits
-            if NIGHTLY or turn < 3:
+            if NIGHTLY or not turn:
                 await optimizing.optimize(indexes, "x", index, lambda _: None)
             else:
                 await asyncio.sleep(0.02)

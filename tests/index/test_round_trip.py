@@ -116,13 +116,13 @@ def test_odd_values_are_served(server: Server, held: str) -> None:
     _round_trip(server, held, [ODD], (200,))
 
 
-@examples(8 if NIGHTLY else 4)
+@examples(8 if NIGHTLY else 3)
 @given(documents=st.lists(DOCUMENT, min_size=1, max_size=3, unique_by=lambda d: str(d["id"])))
 def test_documents_are_served(server: Server, held: str, documents: list[dict[str, Any]]) -> None:
     _round_trip(server, held, documents, (200,))
 
 
-@examples(25)
+@examples(25 if NIGHTLY else 18)
 @given(documents=st.lists(ANY_DOCUMENT, min_size=1, max_size=2))
 def test_every_accepted_document_is_served(
     server: Server, held: str, documents: list[dict[str, Any]]
@@ -187,7 +187,7 @@ def accepted(metadata: dict[str, Any]) -> bool:
     )
 
 
-@examples(40 if NIGHTLY else 20)
+@examples(40 if NIGHTLY else 12)
 @given(metadata=METADATA | st.dictionaries(ANY_TEXT, ANY_VALUE, max_size=2))
 def test_promised_metadata_is_accepted(server: Server, held: str, metadata: dict[str, Any]) -> None:
     content = json.dumps({"documents": [{"id": "a", "text": "word", "metadata": metadata}]})
@@ -200,7 +200,7 @@ def test_promised_metadata_is_accepted(server: Server, held: str, metadata: dict
         httpx.delete(place(server, held, "a")).raise_for_status()
 
 
-@examples(5)
+@examples(5 if NIGHTLY else 3)
 @given(
     documents=st.lists(
         st.tuples(ID, st.text(max_size=12), TITLE, METADATA),

@@ -282,11 +282,11 @@ def test_a_repeated_deletion_undoes_nothing(server: Server, index: str) -> None:
     ],
 )
 def test_conditions_that_are_refused(
-    server: Server, index: str, headers: dict[str, str], documents: int, status: int
+    server: Server, empty: str, headers: dict[str, str], documents: int, status: int
 ) -> None:
     body = {"documents": [{"id": str(number), "text": "a text"} for number in range(documents)]}
-    call(server, "POST", path(index), body, status=status, headers=headers)
-    assert call(server, "GET", path(index))["documents"] == []
+    call(server, "POST", path(empty), body, status=status, headers=headers)
+    assert call(server, "GET", path(empty))["documents"] == []
 
 
 def test_a_change_or_deletion_takes_no_condition_that_there_is_no_document(
@@ -317,10 +317,10 @@ def test_a_client_that_has_the_current_version_gets_no_body(server: Server, inde
 
 
 def test_a_condition_on_a_missing_document_says_that_it_is_missing(
-    server: Server, index: str
+    server: Server, empty: str
 ) -> None:
     document = {"id": "a", "text": "a text", "if_version": "64a1f0"}
-    said = call(server, "POST", path(index), {"documents": [document]}, status=412)
+    said = call(server, "POST", path(empty), {"documents": [document]}, status=412)
     assert "there is no document of that id" in said["error"]
     assert said["conflicts"] == [{"position": 0, "version": None}]
 

@@ -35,6 +35,12 @@ LONG = " ".join(f"filler{number}" for number in range(search.SHORT))
 QUERY = f"Boats carry grain down rivers to the harbour wall. {LONG}"
 
 
+@pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    """Its vectors hold the words."""
+    return light_server
+
+
 def reference(pairs: tuple[int, int]) -> list[float]:
     """The cosines between the query and the texts, as scikit-learn computes them."""
     vectorizer = CountVectorizer(token_pattern=r"\w{2,}", ngram_range=pairs)
