@@ -16,7 +16,7 @@ import pytest
 
 from service.index.storage import disk, recovery
 from service.index.storage.volume import Volume
-from tests.conftest import ROOT
+from tests.conftest import NIGHTLY, ROOT
 from tests.index import piped, writing
 from tests.index.test_recovery import ids
 
@@ -87,7 +87,7 @@ def test_the_answer_follows_the_sync_of_the_manifest(tmp_path: Path) -> None:
     # the kernel stops the process at these calls only
     traced = ["strace", "-f", "--seccomp-bpf", "-qq", "-o", str(log)]
     command = [*traced, f"--trace={STEPS}", "-s", "80"]
-    command += [sys.executable, "-m", "tests.index.writing", str(tmp_path / "index")]
+    command += [sys.executable, "-m", "tests.index.writing", str(tmp_path / "index"), "1"]
     subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=120)
     synced = acknowledged = 0
     linked: list[int] = []
@@ -139,7 +139,7 @@ def test_a_power_failure_loses_nothing_acknowledged(
     failures: list[tuple[Path, list[str]]] = []
 
     async def fail() -> None:
-        for number in range(8):
+        for number in range(8 if NIGHTLY else 4):
             await asyncio.sleep(draw.uniform(0.02, 0.25))
             found = tmp_path / f"after-{number}"
             # first the lines: acknowledged documents were on disk before the copy

@@ -17,7 +17,7 @@ import pytest
 from lancedb.table import AsyncTable
 
 from bundles import format as bundle
-from bundles.default import DEFAULT_BUNDLE
+from bundles.manifest import Manifest
 from heads.citation import vector_features
 from heads.network import Network
 from service.index.generations import is_of
@@ -34,7 +34,6 @@ from tests.other_bundle import seal_other
 from tests.storage import placed
 
 SHORT, LONG = 256, 32
-OLD = bundle.load(DEFAULT_BUNDLE, verify=False).manifest.revision
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
@@ -58,6 +57,7 @@ class Upgrade:
     """The state that the tests of this file share; they run in order."""
 
     folder: Path
+    former: Manifest
     new: str
     stack: ExitStack
     servers: dict[str, Server] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Upgrade:
         return server
 
     def start_new(self, name: str) -> Server:
-        return self.start(name, "--bundle", str(self.folder / "bundle"))
+        return self.start(name, "--bundle", f"{self.former.name}={self.folder / 'bundle'}")
 
     @contextmanager
     def held(self) -> Iterator[None]:
@@ -92,12 +92,13 @@ class Upgrade:
 
         async def put() -> None:
             tables = await connect(str(self.folder / "index" / "indexes"))
-            table = await table_of(tables, index, OLD)
+            former = self.former.revision
+            table = await table_of(tables, index, former)
             uid = identity(await table.schema()).uid
-            unit = np.zeros((1, 384), dtype=np.float32)
+            unit = np.zeros((1, self.former.dimensions), dtype=np.float32)
             inputs = vector_features(unit, unit, np.zeros((1, 4), dtype=np.float32)).shape[1]
             network = Network((np.zeros((inputs, 2), np.float32),), (np.zeros(2, np.float32),))
-            head = Head(uid, "1", OLD, ["unlinked", "cites"], {}, network)
+            head = Head(uid, "1", former, ["unlinked", "cites"], {}, network)
             heads = await connect(str(self.folder / "index" / "heads"))
             await Heads(heads, "citation", "citation head").put(head)
 
@@ -117,10 +118,12 @@ class Upgrade:
 
 
 @pytest.fixture(scope="module")
-def upgrade(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Upgrade]:
+def upgrade(tmp_path_factory: pytest.TempPathFactory, light: tuple[str, ...]) -> Iterator[Upgrade]:
+    """From the light bundle to one that needs time for each text."""
     folder = tmp_path_factory.mktemp("generations")
+    former = bundle.load(Path(light[1])).manifest
     with ExitStack() as stack:
-        yield Upgrade(folder, seal_other(folder / "bundle"), stack)
+        yield Upgrade(folder, former, seal_other(folder / "bundle"), stack)
 
 
 @pytest.fixture(scope="module")
@@ -138,9 +141,9 @@ def get(server: Server, document: str) -> str | None:
 
 
 def test_the_new_bundle_does_not_read_an_incomplete_generation(
-    upgrade: Upgrade, documents: list[dict[str, Any]]
+    upgrade: Upgrade, documents: list[dict[str, Any]], light: tuple[str, ...]
 ) -> None:
-    old = upgrade.start("old")
+    old = upgrade.start("old", *light)
     call(old, "PUT", "/indexes/kept", {}, status=201)
     upsert(old, "kept", *documents)
     call(old, "PUT", "/indexes/citing", {}, status=201)
@@ -164,7 +167,7 @@ def test_the_new_bundle_does_not_read_an_incomplete_generation(
         assert (said["current"], said["documents"]) == (False, len(documents))
         assert said["progress"] == {"done": 0, "total": len(documents)}
         assert {(g["revision"], g["state"], g["current"]) for g in said["generations"]} == {
-            (OLD, "complete", False),
+            (upgrade.former.revision, "complete", False),
             (upgrade.new, "building", True),
         }
         call(new, "PUT", "/indexes/kept", {})
@@ -173,7 +176,7 @@ def test_the_new_bundle_does_not_read_an_incomplete_generation(
         call(new, "DELETE", f"{path}/a002", status=204)
         call(new, "DELETE", f"{path}/a002", status=404)
         assert get(old, "a002") is None
-        call(new, "DELETE", f"/indexes/kept/generations/{OLD}", status=409)
+        call(new, "DELETE", f"/indexes/kept/generations/{upgrade.former.revision}", status=409)
         # writes to the new replica reach the old one
         until(lambda: get(old, "fresh") == "fresh", "a document of the new replica in the old")
         until(lambda: get(old, "a001") == "replaced", "a replaced document in the old replica")
@@ -211,11 +214,11 @@ def test_the_vectors_equal_those_of_a_new_index(
     sample = documents[10:20] + documents[-10:]
     call(again, "PUT", "/indexes/again", {}, status=201)
     upsert(again, "again", *sample)
-    fresh = upgrade.vectors("again", upgrade.new)
-    kept, former = (upgrade.vectors("kept", revision) for revision in (upgrade.new, OLD))
+    kept, fresh = (upgrade.vectors(index, upgrade.new) for index in ("kept", "again"))
+    former = upgrade.vectors("kept", upgrade.former.revision)
     for name, vector in fresh.items():
         np.testing.assert_allclose(kept[name], vector, atol=1e-5)
-        assert np.abs(former[name] - vector).max() > 1e-3
+        assert former[name].shape == (upgrade.former.dimensions,) != vector.shape
     hits = call(again, "POST", "/similar", {"index": "kept", "text": sample[-1]["text"]})
     assert hits[0]["id"] == sample[-1]["id"]
 
@@ -260,17 +263,17 @@ def test_an_operator_can_delete_a_former_generation(upgrade: Upgrade) -> None:
         old.process.terminate()
         old.process.wait(30)
         assert get(new, "last") is None
-        call(new, "DELETE", f"{path}/{OLD[:12]}", status=204)
+        call(new, "DELETE", f"{path}/{upgrade.former.revision[:12]}", status=204)
     assert get(new, "last") == "written just before"
     said = call(new, "GET", "/indexes/kept")
     assert [g["revision"] for g in said["generations"]] == [upgrade.new]
-    call(new, "DELETE", f"{path}/{OLD}", status=404)
+    call(new, "DELETE", f"{path}/{upgrade.former.revision}", status=404)
     call(new, "DELETE", "/indexes/kept", status=204)
     assert call(new, "GET", "/indexes")["indexes"] == ["again", "citing"]
 
 
-def test_the_bulk_command_re_embeds_first(tmp_path: Path) -> None:
-    seal_other(tmp_path / "bundle")
+def test_the_bulk_command_re_embeds_first(tmp_path: Path, light: tuple[str, ...]) -> None:
+    seal_other(tmp_path / "bundle", Path(light[1]))
     texts = tmp_path / "texts"
     texts.mkdir()
     for number in range(3):
@@ -278,10 +281,10 @@ def test_the_bulk_command_re_embeds_first(tmp_path: Path) -> None:
     start = [str(texts), "--index", "bulk", "--index-path", placed(tmp_path / "index")]
     start += ["--log-level", "error", "--calibrate", "0", "--streams", "2"]
     for flags, said in (
-        ([], "3 written, 0 unchanged"),
-        (["--bundle", str(tmp_path / "bundle")], "0 written, 3 unchanged"),
+        (light, "3 written, 0 unchanged"),
+        (("--bundle", f"light={tmp_path / 'bundle'}"), "0 written, 3 unchanged"),
     ):
         done = forked.run("service.bulk.__main__", *start, *flags, folder=ROOT)
         assert done.returncode == 0, done.stderr
         assert said in done.stderr
-        assert ("re-embedding, 3 of 3 documents" in done.stderr) == bool(flags)
+        assert ("re-embedding, 3 of 3 documents" in done.stderr) == (flags != light)

@@ -14,9 +14,11 @@ import pytest
 from service.errors import UnavailableError
 from service.mapping import background
 from service.mapping.background import Mapping, NotInstalledError, Progress
-from tests.conftest import Server, until, wait_until
+from tests.conftest import NIGHTLY, Server, until, wait_until
 from tests.index.conftest import call, upsert
 
+# of each subject. With fewer than 30 documents no process imports openTSNE; test_maps.py does.
+EACH = 20 if NIGHTLY else 12
 SUBJECTS = {"bread": "Knead the flour with yeast, {} times", "chess": "Rook takes pawn, move {}"}
 
 
@@ -33,7 +35,7 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
     documents: list[dict[str, Any]] = [
         {"id": f"{subject}-{at:02}", "text": text.format(at), "metadata": {"status": subject}}
         for subject, text in SUBJECTS.items()
-        for at in range(20)
+        for at in range(EACH)
     ]
     upsert(server, index, *documents)
     for path in ("map", "topics"):
@@ -56,8 +58,8 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
 
     whole = call(server, "GET", f"/indexes/{index}/map?field=status")
     ids = sorted(document["id"] for document in documents)
-    assert (whole["ids"], whole["total"], whole["next"]) == (ids, 40, None)
-    assert floats(whole["positions"]).shape == (40, 2)
+    assert (whole["ids"], whole["total"], whole["next"]) == (ids, 2 * EACH, None)
+    assert floats(whole["positions"]).shape == (2 * EACH, 2)
     values = whole["values"]
     named = [values["values"][code] for code in integers(values["codes"])]
     assert named == [name.split("-")[0] for name in ids]
@@ -69,8 +71,8 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
     )
     assert [topics["without"], *(topic["size"] for topic in topics["topics"])] == sizes.tolist()
 
-    pages = [call(server, "GET", f"/indexes/{index}/map?limit=25")]
-    pages.append(call(server, "GET", f"/indexes/{index}/map?limit=25&after={pages[0]['next']}"))
+    pages = [call(server, "GET", f"/indexes/{index}/map?limit=15")]
+    pages.append(call(server, "GET", f"/indexes/{index}/map?limit=15&after={pages[0]['next']}"))
     assert [*pages[0]["ids"], *pages[1]["ids"]] == ids
     joined = np.concatenate([floats(page["positions"]) for page in pages])
     assert np.array_equal(joined, floats(whole["positions"]))
@@ -80,7 +82,7 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
 
     upsert(server, index, {"id": "new", "text": SUBJECTS["chess"].format(77)})
     new = call(server, "GET", f"/indexes/{index}/map")
-    assert (new["total"], new["placed"], new["version"]) == (41, 1, whole["version"])
+    assert (new["total"], new["placed"], new["version"]) == (2 * EACH + 1, 1, whole["version"])
     refused = call(server, "GET", f"/indexes/{index}/map?field=weight", status=422)
     assert "string, integer and boolean" in refused["error"]
     check_labels(server, index, [*ids, "new"])
@@ -139,7 +141,7 @@ def check_area(server: Server, index: str) -> None:
         answer = call(server, "POST", "/similar", wish)
         assert {hit["id"] for hit in answer["hits"]} == expected
         counts = {one["value"]: one["count"] for one in answer["facets"]["status"]["values"]}
-        assert counts["chess"] == 20
+        assert counts["chess"] == EACH
     both = body | {"filter": {"field": "status", "eq": "bread"}, "top_k": 100}
     hits = call(server, "POST", "/similar", both)
     assert {hit["id"] for hit in hits} == {name for name in expected if name.startswith("bread")}

@@ -18,7 +18,7 @@ from service.index.query.reading import Query
 from service.index.rows.record import Encoding, Record
 from service.index.storage.database import connect
 
-DOCUMENTS = 3600
+DOCUMENTS = 2400
 VECTOR = np.eye(8, dtype=np.float32)[0]
 WORDS = {"best": "rare rare rare", "equal": "rare filler other", "none": "filler filler other"}
 QUERY = Query(VECTOR, "rare", None)
@@ -42,7 +42,7 @@ async def opened(folder: Path) -> Indexes:
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An index with 1,800 documents that a search for one word cannot tell apart."""
+    """An index with 1,200 documents that a search for one word cannot tell apart."""
     made = tmp_path_factory.mktemp("ties")
 
     async def fill() -> None:
@@ -71,14 +71,14 @@ def test_pages_of_equal_documents_miss_none_and_repeat_none(folder: Path, run: o
     async def pages(size: int) -> list[str]:
         indexes = await replicas(folder)
         found: list[str] = []
-        for page, offset in enumerate(range(0, 1500, size)):
+        for page, offset in enumerate(range(0, 1000, size)):
             query = replace(QUERY, offset=offset)
             hits = await run(indexes[page % 2], query, offset + size, None)  # type: ignore[operator]
             found += [hit.id for hit in hits]
         return found
 
-    for size in (500, 750):
-        assert asyncio.run(pages(size)) == expected()[:1500]
+    for size in (250, 500):
+        assert asyncio.run(pages(size)) == expected()[:1000]
 
 
 def test_passages_choose_the_same_ones_of_equal_documents(folder: Path) -> None:
