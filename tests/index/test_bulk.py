@@ -251,7 +251,15 @@ def test_flags_of_settings_stand_anywhere(
     folder, store = tmp_path / "documents", placed(tmp_path / "index")
     folder.mkdir()
     write(folder / "documents.jsonl", {"id": "a", "text": "a text"})
-    settings = ("--index-path", store, "--calibrate=0", "--no-mcp", "--log-level", "error")
+    settings = (
+        "--index-path",
+        store,
+        "--calibrate=0",
+        "--no-mcp",
+        "--log-level",
+        "error",
+        *_bundle,
+    )
     assert main([*settings, "--index", "early", str(folder)]) == 0
     assert [one.name for one in folder.iterdir()] == ["documents.jsonl"]
     out = tmp_path / "out"

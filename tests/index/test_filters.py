@@ -20,6 +20,7 @@ from service.index.indexes import connect
 from service.index.query.filters import Filter, compile_filter, live, sql
 from service.index.rows import schema
 from service.index.rows.fields import FieldType, column, instant
+from tests.conftest import NIGHTLY
 
 FIELDS: dict[str, FieldType] = {
     "year": "integer",
@@ -182,7 +183,7 @@ filters = st.recursive(
 ).filter(lambda body: depth(body) <= 8)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=5000 if NIGHTLY else 90, deadline=None)
 @given(body=filters)
 def test_a_filter_passes_the_same_rows_as_the_interpreter(table: Table, body: Any) -> None:
     assert table.passing(body) == {i for i, row in enumerate(ROWS) if verdict(body, row) is True}

@@ -115,8 +115,8 @@ def test_a_document_and_its_part_leave_the_document_out(
     assert twin["cosine"] == pytest.approx(1, abs=0.01)
 
 
-def test_a_sentence_of_a_long_document_is_found_among_many_short_ones(server: Server) -> None:
-    call(server, "PUT", "/indexes/short", {}, status=201)
+def test_a_sentence_of_a_long_document_is_found_among_many_short_ones(light_server: Server) -> None:
+    call(light_server, "PUT", "/indexes/short", {}, status=201)
     try:
         filler = [f"Sentence {number} is about nothing at all." for number in range(800)]
         sentence = "A quokka fears the zebra when harvest and winter come."
@@ -126,16 +126,16 @@ def test_a_sentence_of_a_long_document_is_found_among_many_short_ones(server: Se
             {"id": f"s{n}", "text": f"Harvest, winter: {n}."} for n in range(passages.WORDED + 30)
         ]
         others = [{"id": f"o{n}", "text": f"Other {n}."} for n in range(2 * len(short))]
-        upsert(server, "short", *short, *others, {"id": "long", "text": long})
+        upsert(light_server, "short", *short, *others, {"id": "long", "text": long})
         query = {"index": "short", "text": "harvest winter zebra quokka", "mode": "words"}
-        [best, *rest] = call(server, "POST", "/passages", query)
+        [best, *rest] = call(light_server, "POST", "/passages", query)
         assert best["id"] == "long"
         passage = best["passages"][0]
         assert sentence in long[passage["start"] : passage["end"]]
         assert passage["words"] > 2 * rest[0]["score"]
         assert rest[0]["id"].startswith("s")
     finally:
-        httpx.delete(f"{server.url}/indexes/short")
+        httpx.delete(f"{light_server.url}/indexes/short")
 
 
 def test_a_deleted_document_has_no_passages(server: Server, filled: str) -> None:

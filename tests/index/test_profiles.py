@@ -14,7 +14,6 @@ from lancedb.table import AsyncTable
 from numpy.typing import NDArray
 
 from bundles import format as bundle
-from bundles.default import DEFAULT_BUNDLE
 from ranking import adaptation
 from ranking.adaptation import RIDGE, SHARE, SHARES, Sample
 from service.index import maintenance, profiles
@@ -297,8 +296,10 @@ async def maintained(indexes: Indexes) -> None:
     await maintainer.close()
 
 
-def test_a_service_adapts_an_index_from_an_older_version(tmp_path: Path) -> None:
-    manifest = bundle.load(DEFAULT_BUNDLE).manifest
+def test_a_service_adapts_an_index_from_an_older_version(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
+    manifest = bundle.load(Path(light[1])).manifest
     model = Model(manifest.name, manifest.revision, manifest.dimensions)
     corpus = windows(80, manifest.dimensions)
 
@@ -306,7 +307,7 @@ def test_a_service_adapts_an_index_from_an_older_version(tmp_path: Path) -> None
         await begun(tmp_path / "index", corpus, model)
 
     asyncio.run(fill())
-    with serving(tmp_path / "log") as server:
+    with serving(tmp_path / "log", *light) as server:
 
         def similar(**body: Any) -> list[dict[str, Any]]:
             query = {"index": "x", "top_k": 5} | (body if "text" in body else {"id": "d003"} | body)

@@ -101,7 +101,7 @@ def test_acknowledged_documents_survive_a_kill(pair: tuple[Server, Server]) -> N
     threads = [threading.Thread(target=write, args=(worker,)) for worker in range(4)]
     for thread in threads:
         thread.start()
-    while len(acknowledged) < 40:
+    while len(acknowledged) < 20:
         assert any(thread.is_alive() for thread in threads)
         time.sleep(0.01)
     killed.process.send_signal(signal.SIGKILL)

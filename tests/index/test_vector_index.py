@@ -127,7 +127,7 @@ def test_segments_and_files_stay_few_under_a_trickle_of_writes(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bounded: bool
 ) -> None:
     # twice as many as a bounded index gets before it is built again
-    most, written = 4, 10
+    most, written = 4, 10 if bounded else 6
     monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", DOCUMENTS)
     monkeypatch.setattr(maintenance, "MOST_SEGMENTS", most if bounded else 1000)
 

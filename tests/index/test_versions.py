@@ -21,11 +21,11 @@ from service.index.indexes import Indexes
 from service.index.maintenance import optimize
 from service.index.rows import versions
 from service.index.writer import Writer
-from tests.conftest import ROOT, Server
+from tests.conftest import NIGHTLY, ROOT, Server
 from tests.index.conftest import call
 from tests.index.processes import HOUR, Replicas, record, run
 
-TURNS = 12
+TURNS = 12 if NIGHTLY else 8
 
 
 async def upsert(index: Index, name: str, version: str | None, text: str = "text") -> Upsert:
