@@ -159,6 +159,8 @@ class Mapping:
 
         async def work() -> None:
             indexes = await self._store.indexes()
+            # the job may have waited for long, and the process needs seconds to start
+            (await indexes.open(name)).require(index.identity.uid)
             try:
                 row = await _computed(self._store.path, index.table.name, progress)
             except UnavailableError:

@@ -5,17 +5,20 @@ from __future__ import annotations
 import asyncio
 import base64
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import numpy as np
 import pytest
 
-from service.errors import UnavailableError
+from service.errors import NotFoundError, UnavailableError
+from service.jobs.runner import Task
 from service.mapping import background
 from service.mapping.background import Mapping, NotInstalledError, Progress
 from tests.conftest import NIGHTLY, Server, until, wait_until
 from tests.index.conftest import call, upsert
+from tests.integrity import stores
 
 # of each subject. With fewer than 30 documents no process imports openTSNE; test_maps.py does.
 EACH = 20 if NIGHTLY else 12
@@ -161,6 +164,43 @@ def test_without_the_library_the_route_names_the_extra(monkeypatch: pytest.Monke
     with pytest.raises(NotInstalledError, match=r"docsplit\[map\]") as refused:
         asyncio.run(Mapping(nothing, nothing).begin("x", nothing, ""))
     assert refused.value.status == 501
+
+
+@pytest.mark.parametrize("during", [False, True])
+def test_a_job_of_a_deleted_index_says_so_and_starts_no_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, during: bool
+) -> None:
+    # whether the index is deleted only when the process has started
+    begun: list[Task] = []
+    started: list[str] = []
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+
+        async def opened() -> Any:
+            return indexes
+
+        async def begin(task: Task) -> None:
+            begun.append(task)
+
+        async def ends_early(_: str, table: str, *__: object) -> None:
+            started.append(table)
+            await indexes.drop("x")
+            raise UnavailableError("it ended early")
+
+        monkeypatch.setattr(background, "_computed", ends_early)
+        store: Any = SimpleNamespace(indexes=opened, path=str(tmp_path))
+        runner: Any = SimpleNamespace(begin=begin)
+        index = await indexes.open("x")
+        await Mapping(store, runner)._begin("x", index, "")
+        if not during:
+            await indexes.drop("x")
+        with pytest.raises(NotFoundError, match="no index of that name"):
+            await begun[0].work()
+        assert started == ([index.table.name] if during else [])
+
+    stores.run(scenario())
 
 
 def test_a_computation_that_fails_says_so(tmp_path: Path) -> None:
