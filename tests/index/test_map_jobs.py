@@ -74,8 +74,9 @@ def test_a_job_computes_the_map_that_the_routes_show(server: Server, index: str)
     )
     assert [topics["without"], *(topic["size"] for topic in topics["topics"])] == sizes.tolist()
 
-    pages = [call(server, "GET", f"/indexes/{index}/map?limit=15")]
-    pages.append(call(server, "GET", f"/indexes/{index}/map?limit=15&after={pages[0]['next']}"))
+    path = f"/indexes/{index}/map?limit={EACH + 5}"
+    pages = [call(server, "GET", path)]
+    pages.append(call(server, "GET", f"{path}&after={pages[0]['next']}"))
     assert [*pages[0]["ids"], *pages[1]["ids"]] == ids
     joined = np.concatenate([floats(page["positions"]) for page in pages])
     assert np.array_equal(joined, floats(whole["positions"]))
