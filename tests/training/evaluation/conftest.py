@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
-from matplotlib.figure import Figure
 
 from tests.training.conftest import WORDS, make_tokenizer, save_tiny_model
+from training.evaluation.report import writing
+from training.evaluation.report.writing import MARKDOWN
 
 TOPICS = 4
 
@@ -37,10 +39,17 @@ def write_rows(path: Path, rows: list[dict[str, object]]) -> None:
         path.write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
 
 
+def former_plots(_: object, out: Path) -> list[str]:
+    """The plots that the last report shows."""
+    report = out / MARKDOWN
+    shown = report.read_text(encoding="utf-8") if report.exists() else ""
+    return re.findall(r"!\[(.+?)\]", shown)
+
+
 @pytest.fixture(autouse=True)
 def no_images(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Write no plots: each costs a quarter of a second. Module fixtures write theirs."""
-    monkeypatch.setattr(Figure, "savefig", lambda *_, **__: None)
+    """Draw no plots: each costs a quarter of a second. Module fixtures draw theirs."""
+    monkeypatch.setattr(writing, "draw", former_plots)
 
 
 @pytest.fixture(scope="session")
