@@ -187,7 +187,13 @@ def free_port() -> int:
 
 
 @contextmanager
-def serving(log: Path, *flags: str, tree: Path = ROOT, fresh: bool = False) -> Iterator[Server]:
+def serving(
+    log: Path,
+    *flags: str,
+    tree: Path = ROOT,
+    fresh: bool = False,
+    module: str = "service",
+) -> Iterator[Server]:
     """Start a service, wait until it is ready, end it afterwards.
 
     Args:
@@ -195,6 +201,7 @@ def serving(log: Path, *flags: str, tree: Path = ROOT, fresh: bool = False) -> I
         flags: of ``docsplit-serve``.
         tree: checkout of the code.
         fresh: run ``python -m service`` itself, see ``tests.forked``.
+        module: to run instead, with the arguments of ``docsplit-serve``.
     """
     port = free_port()
     command = ["--port", str(port), "--drain-seconds", "0"]
@@ -209,12 +216,12 @@ def serving(log: Path, *flags: str, tree: Path = ROOT, fresh: bool = False) -> I
     # the service itself forks its workers, and the measuring of coverage begins with a new program
     measured = any(name.startswith("COVERAGE_PROCESS") for name in env)
     if fresh or measured or tree != ROOT or "--workers" in flags:
-        start = [sys.executable, "-m", "service", *command]
+        start = [sys.executable, "-m", module, *command]
         with log.open("wb") as stream:
             process = subprocess.Popen(start, stderr=stream, cwd=tree, env=env)
     else:
         log.write_bytes(b"")
-        process = forked.Forked(command, log, env, tree)
+        process = forked.Forked(command, log, env, tree, module)
     server = Server(f"http://127.0.0.1:{port}", process, log)
     try:
         wait_ready(server)

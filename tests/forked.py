@@ -80,13 +80,19 @@ class Forked(Child):
         log: its standard error is appended to this file.
         environment: all its variables.
         folder: to work in.
+        module: a package that runs the service.
     """
 
     def __init__(
-        self, arguments: Sequence[str], log: Path, environment: Mapping[str, str], folder: Path
+        self,
+        arguments: Sequence[str],
+        log: Path,
+        environment: Mapping[str, str],
+        folder: Path,
+        module: str = "service",
     ) -> None:
         log.touch()
-        given = ("service.__main__", list(arguments), None, log, dict(environment), folder)
+        given = (f"{module}.__main__", list(arguments), None, log, dict(environment), folder)
         super().__init__(_main, *given)
 
 

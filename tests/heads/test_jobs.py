@@ -19,6 +19,7 @@ from tests.conftest import Server, serving, wait_until
 from tests.heads.test_classify import EXAMPLES, MONEY, SPORT, classify
 from tests.index.conftest import call
 
+LIVELY = "tests.heads.lively"
 SMALL = Examples(SPORT + MONEY, [["sport"]] * 5 + [["money"]] * 5)
 
 
@@ -54,8 +55,8 @@ def pair(folder: Path) -> Iterator[tuple[Server, Server]]:
     """Two replicas; the second accepts few inputs in a request."""
     shared = ("--index-path", str(folder / "index"))
     with (
-        serving(folder / "log", *shared) as one,
-        serving(folder / "log2", *shared, "--max-batch-items", "8") as two,
+        serving(folder / "log", *shared, module=LIVELY) as one,
+        serving(folder / "log2", *shared, "--max-batch-items", "8", module=LIVELY) as two,
     ):
         yield one, two
 
@@ -174,7 +175,7 @@ def test_another_replica_takes_over_the_training_of_a_killed_one(
     texts = [
         f"{text} {pep[:1500]}" for text, pep in zip(SMALL.inputs, long["inputs"], strict=False)
     ]
-    body = {"inputs": texts * 5, "labels": list(EXAMPLES["labels"]) * 5, "background": True}
+    body = {"inputs": texts * 2, "labels": list(EXAMPLES["labels"]) * 2, "background": True}
     call(one, "PUT", "/classifiers/killed", body, status=202)
     one.process.send_signal(signal.SIGKILL)
     one.process.wait()
@@ -184,7 +185,7 @@ def test_another_replica_takes_over_the_training_of_a_killed_one(
     assert outcomes(two, "lost") == 0
     age(folder / "index" / "heads", LOST_SECONDS + 1)
     done = until(two, "killed", lambda said: "training" not in said)
-    assert done["labels"] == {"money": 25, "sport": 25}
+    assert done["labels"] == {"money": 10, "sport": 10}
     assert outcomes(two, "lost") == 1
     assert "training_resumed" in two.log.read_text()
     # the deletion of the examples follows the end of the job
