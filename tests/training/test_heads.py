@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from bundles.default import DEFAULT_BUNDLE
 from bundles.format import load
 from tests.conftest import serving
 from tests.index.conftest import call, upsert
@@ -24,9 +23,9 @@ SUBJECTS = ["the parser", "type hints", "packaging", "async loops", "exceptions"
 
 
 @pytest.fixture
-def bundle(tmp_path: Path) -> Path:
-    """A copy of the shipped bundle with linked files. A change replaces a file."""
-    return Path(shutil.copytree(DEFAULT_BUNDLE, tmp_path / "bundle", copy_function=os.link))
+def bundle(tmp_path: Path, light: tuple[str, ...]) -> Path:
+    """A copy of the bundle of words with linked files. A change replaces a file."""
+    return Path(shutil.copytree(light[1], tmp_path / "bundle", copy_function=os.link))
 
 
 @pytest.fixture
@@ -56,7 +55,11 @@ def write_papers(folder: Path) -> tuple[Path, Path]:
 
 
 def test_heads_go_into_the_bundle_and_are_served(
-    bundle: Path, labels: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    bundle: Path,
+    labels: Path,
+    light: tuple[str, ...],
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     before = load(bundle).manifest
     cache = ["--cache", str(tmp_path / "cache")]
@@ -71,7 +74,7 @@ def test_heads_go_into_the_bundle_and_are_served(
         assert load(bundle).manifest.heads["citation"].report["inputs"] == inputs
     after = load(bundle).manifest
     assert after.revision == before.revision
-    assert load(DEFAULT_BUNDLE).manifest == before
+    assert load(Path(light[1])).manifest == before
     assert {name: made.kind for name, made in after.heads.items()} == {
         "topics": "classifier",
         "citation": "citation",
@@ -86,7 +89,7 @@ def test_heads_go_into_the_bundle_and_are_served(
         # another training replaces the file of the head, which this service has not used yet
         labels.write_text("\n".join(labels.read_text().splitlines()[:-1]) + "\n")
         assert main(head) == 0
-        texts = ["Stir the sauce gently.", "She kicked the ball into the goal."]
+        texts = ["Bake the fish and salt it.", "The keeper saved a late penalty."]
         answer = call(server, "POST", "/classify", {"inputs": texts})
         assert [labels[0]["label"] for labels in answer] == list(KINDS)
         explained = call(server, "POST", "/classify", {"inputs": texts, "explain": True})
