@@ -56,10 +56,10 @@ def forever() -> float:
 
 @pytest.mark.parametrize("in_vectors", [True, False])
 def test_it_learns_from_vectors_and_from_signals(in_vectors: bool) -> None:
-    found = searches(160, in_vectors=in_vectors)
+    found = searches(96, in_vectors=in_vectors)
     trained = citation.train(found, forever(), inputs="vectors")
     assert trained.links == sum(int(search.linked.sum()) for search in found)
-    assert (trained.citing, trained.held_out) == (80, 16)
+    assert (trained.citing, trained.held_out) == (48, 10)
     assert trained.mrr > trained.hybrid_mrr + 0.3
     some = found[0]
     citing = np.broadcast_to(some.query, some.found.shape)
@@ -84,7 +84,7 @@ def test_features_teach_what_scikit_learn_learns_from_them() -> None:
 
 @pytest.mark.parametrize("inputs", ["features", "vectors"])
 def test_noise_teaches_nothing(inputs: citation.Inputs) -> None:
-    found = searches(160, in_vectors=False)
+    found = searches(96, in_vectors=False)
     for search in found:
         search.signals[:, 3] = 0
         search.features[:, 3] = 0
