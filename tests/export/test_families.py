@@ -52,10 +52,13 @@ PROMPTS = {"query": "query: ", "passage": "passage: "}
 KINDS = {
     "bert": Kind(
         "cls",
-        lambda: [Dense(32, 24), Normalize()],
-        24,
-        "Dense 32→24 Tanh, Normalize",
-        wrong_pooling="mean",
+        lambda: [
+            Dense(32, 32, activation_function=nn.Identity(), use_residual=True),
+            Normalize(),
+            Dense(32, 48),
+        ],
+        48,
+        "Dense 32→32 Identity, Normalize, Dense 32→48 Tanh",
         prompts=PROMPTS,
     ),
     "camembert": Kind("max", list, 32, "", wrong_pooling="mean"),
@@ -68,13 +71,10 @@ KINDS = {
     ),
     "electra": Kind(
         "cls",
-        lambda: [
-            Dense(32, 32, activation_function=nn.Identity(), use_residual=True),
-            Normalize(),
-            Dense(32, 48),
-        ],
-        48,
-        "Dense 32→32 Identity, Normalize, Dense 32→48 Tanh",
+        lambda: [Dense(32, 24), Normalize()],
+        24,
+        "Dense 32→24 Tanh, Normalize",
+        wrong_pooling="mean",
     ),
     "modernbert": Kind(
         "mean", lambda: [Normalize()], 32, "Normalize", wrong_pooling="cls", prompts=PROMPTS
@@ -100,8 +100,8 @@ class Made:
         return self.bundle.manifest
 
 
-# RoBERTa has their layers, and the others here have their tails
-_BY_NIGHT = ("camembert", "xlm-roberta")
+# BERT, RoBERTa and ALBERT have their layers, and the others here have their tails
+_BY_NIGHT = ("camembert", "electra", "xlm-roberta")
 
 
 @pytest.fixture(
