@@ -146,11 +146,11 @@ def test_a_failed_form_does_not_take_the_others_with_it(
 
 
 def test_a_failed_form_does_not_replace_a_bundle_that_has_it(
-    order: Order, shallow_folder: Path, tmp_path: Path
+    light: tuple[str, ...], tmp_path: Path
 ) -> None:
-    dest, new = tmp_path / "bundle", tmp_path / "new"
-    former = run(order(dest, "fp16", source=str(shallow_folder)))
-    shutil.copytree(dest, new)
+    dest, new = (shutil.copytree(light[1], tmp_path / name) for name in ("bundle", "new"))
+    former = load(dest).manifest
+    assert list(former.precisions) == ["fp16"]
     (new / "mark").touch()
     with pytest.raises(ExportError, match="has fp16, which failed this time, so it stays"):
         put_in_place(new, dest, tmp_path, force=True, failed={"fp16"})
