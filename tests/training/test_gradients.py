@@ -14,7 +14,7 @@ import torch.distributed as dist
 from accelerate.state import AcceleratorState
 from torch.nn.functional import cosine_similarity, normalize
 
-from tests.conftest import free_port
+from tests.conftest import ONLY_NIGHTLY, free_port
 from tests.training.conftest import start_process
 from training.backbones.encoder import open_start
 from training.backbones.teacher import open_teachers
@@ -87,19 +87,24 @@ def distance(first: Gradients, second: Gradients) -> float:
 # of 32 rows at most
 CHUNKS = {"chunk_tokens": 96}
 OBJECTIVES = [
-    {"view": "docsplit"},
     {"view": "docsplit", "mlm_weight": 0.0, "symmetric": True},
     {"view": "docsplit", "mlm_inputs": "shared"},
     {"view": "span+slice", "span_tokens": 16},
-    {"view": "docsplit", "windows": 3},
     {"view": "simcse", "teacher": [""], "mlm_weight": 0.0},
     {"view": "docsplit", "teacher": [""], "teacher_weight": 3.0, "windows": 3},
-    {"view": "docsplit", "teacher": ["wide"], "teacher_match": "similarities", "windows": 3},
     {"view": "docsplit", "teacher": ["", "wide"], "teacher_match": "similarities", "windows": 3},
+]
+# the others have their parts
+_BY_NIGHT = [
+    {"view": "docsplit"},
+    {"view": "docsplit", "windows": 3},
+    {"view": "docsplit", "teacher": ["wide"], "teacher_match": "similarities", "windows": 3},
 ]
 
 
-@pytest.fixture(params=OBJECTIVES, ids=str)
+@pytest.fixture(
+    params=[*OBJECTIVES, *(pytest.param(one, marks=ONLY_NIGHTLY) for one in _BY_NIGHT)], ids=str
+)
 def objective(request: pytest.FixtureRequest, teacher: Path, wide_teacher: Path) -> dict[str, Any]:
     asked: dict[str, Any] = request.param
     folders = {"": teacher, "wide": wide_teacher}
