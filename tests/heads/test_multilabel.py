@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from heads import multilabel
 from heads.network import Network, Vectors, sigmoid
 from heads.stratify import Indicators, folds
-from tests.conftest import Server
+from tests.conftest import NIGHTLY, Server
 from tests.heads.test_classify import MONEY, SPORT, classify
 from tests.index.conftest import call
 
@@ -97,7 +97,8 @@ def test_a_flipped_bit_never_gives_another_head() -> None:
     blob = head.to_bytes()
     # from the list of the archive's members on: the members have checksums
     for place in range(blob.index(b"PK\1\2"), len(blob)):
-        for bit in range(8):
+        # every byte in every run, every bit by night
+        for bit in range(8) if NIGHTLY else (place % 8,):
             flipped = bytearray(blob)
             flipped[place] ^= 1 << bit
             with suppress(BadZipFile, EOFError, KeyError, ValueError):
