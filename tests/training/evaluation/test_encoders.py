@@ -207,7 +207,7 @@ class TestControls:
 class TestService:
     def test_vectors_equal_those_of_the_service(self, server: Server, peps: dict[str, str]) -> None:
         encoder = ServiceEncoder(server.url)
-        documents = ["A short text.", peps["pep-8"][:6000]]
+        documents = ["A short text.", peps["pep-8"][:3000]]
         readings: tuple[Reading, ...] = ("whole", "first")
         for reading in readings:
             body = {"inputs": documents, "truncate": reading == "first"}
@@ -221,7 +221,7 @@ class TestService:
     def test_a_bundle_gives_the_vectors_of_the_service(
         self, server: Server, tmp_path: Path, peps: dict[str, str]
     ) -> None:
-        documents = ["A short text.", peps["pep-8"][:6000]]
+        documents = ["A short text.", peps["pep-8"][:3000]]
         service = ServiceEncoder(server.url)
         precision = service.details["arithmetic"].partition(",")[0]
         with opened(f"own={DEFAULT_BUNDLE}", tmp_path) as bundle:
