@@ -32,6 +32,24 @@ def test_a_link_to_a_bundle_is_replaced_and_its_bundle_stays(tmp_path: Path) -> 
     assert list(scratch.iterdir()) == []
 
 
+def test_a_folder_that_appears_during_the_export_stays(tmp_path: Path) -> None:
+    scratch = tmp_path / "scratch"
+    new = made(scratch / "bundle", "new")
+    bundle = made(tmp_path / "former", "former")
+    thesis = tmp_path / "thesis" / "thesis.txt"
+    thesis.parent.mkdir()
+    thesis.write_text("irreplaceable")
+    for dest, force, reason in (
+        (bundle, False, "already exists; --force"),
+        (thesis.parent, False, "already exists; --force"),
+        (thesis.parent, True, "is not a bundle; --force does not remove it"),
+    ):
+        with pytest.raises(ExportError, match=reason):
+            put_in_place(new, dest, scratch, force=force)
+    assert load(bundle).manifest.name == "former"
+    assert thesis.read_text() == "irreplaceable"
+
+
 def test_a_link_that_leads_nowhere_is_refused(tmp_path: Path) -> None:
     """At once: no folder can take its place when the export is done."""
     dest = tmp_path / "current"

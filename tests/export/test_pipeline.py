@@ -249,6 +249,7 @@ def test_force_removes_no_other_folder(order: Order, shallow_folder: Path, tmp_p
     assert (tmp_path / "thesis.txt").read_text() == "irreplaceable"
 
 
+@ONLY_NIGHTLY
 def test_a_folder_that_appears_meanwhile_stays(
     order: Order, shallow_folder: Path, tmp_path: Path
 ) -> None:
