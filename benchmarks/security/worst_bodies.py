@@ -54,7 +54,7 @@ def _string(unit: str, size: int = SIZE - 1000, first: str = "") -> bytes:
 
 def _list(item: bytes, size: int = SIZE - 1000) -> bytes:
     count = max(1, size // (len(item) + 1))
-    return b"[" + b",".join([item] * count) + b"]"
+    return b"[" + item + (b"," + item) * (count - 1) + b"]"
 
 
 # texts that a schema allows: one document, or many
@@ -73,18 +73,18 @@ MANY_TEXTS: dict[str, Callable[[], bytes]] = {
     "2,000 texts of punctuation": lambda: _list(_string("!", 7_900)),
     "60 texts of 250,000 tokens": lambda: _list(_string("!", 250_000)),
 }
+OBJECTS = "empty objects within the limit of values"
+MANY_KEYS = "an object of many keys"
 # values that a schema forbids
 JUNK: dict[str, Callable[[], bytes]] = {
     "zeros": lambda: _list(b"0"),
     "zeros within the limit of values": lambda: _list(b"0", 500_000),
     "empty lists": lambda: _list(b"[]"),
-    "empty objects within the limit of values": lambda: _list(b"{}", 390_000),
+    OBJECTS: lambda: _list(b"{}", 390_000),
     "short strings": lambda: _list(b'"ab"'),
     "lists within lists": lambda: b"[" * (SIZE // 2) + b"]" * (SIZE // 2),
     "one number": lambda: b"9" * SIZE,
-    "an object of many keys": lambda: (
-        b"{" + b",".join(b'"%d":0' % key for key in range(LINES)) + b"}"
-    ),
+    MANY_KEYS: lambda: b"{" + b",".join(b'"%d":0' % key for key in range(LINES)) + b"}",
 }
 
 
@@ -270,8 +270,8 @@ _LIST_FIELDS = [
 # names of the JUNK that passes the count of values and reaches validation
 FORBIDDEN = {
     "zeros within the limit of values",
-    "empty objects within the limit of values",
-    "an object of many keys",
+    OBJECTS,
+    MANY_KEYS,
 }
 
 
