@@ -20,6 +20,7 @@ BUDGET = 2048
 # fixed cost of a batch, in tokens
 OVERHEAD = 20
 STREAMS = 2
+BATCHES = 500
 
 Documents = list[list[int]]
 
@@ -100,10 +101,10 @@ class Load:
 def test_padding_is_below_five_percent_and_batches_stay_large(
     documents: Documents, callers: int, group: int, named: bool
 ) -> None:
-    load = Load(documents, callers, group, named).run(1500)
+    load = Load(documents, callers, group, named).run(BATCHES)
     assert load.waste < 0.05
     # one window per batch: padding only by rounding, and the largest number of batches
-    singles = Load(documents, callers, group, named, WindowQueue(1, age_limit=1e9)).run(1500)
+    singles = Load(documents, callers, group, named, WindowQueue(1, age_limit=1e9)).run(BATCHES)
     assert singles.waste < load.waste
     assert load.efficiency > singles.efficiency
 
@@ -113,5 +114,5 @@ def test_preferring_full_batches_would_waste_more(
 ) -> None:
     """The control: if a batch is assumed to cost a quarter of its budget, padding grows."""
     monkeypatch.setattr("service.embedding.batching.queue.OVERHEAD", 0.25)
-    load = Load(documents, 4, 1).run(1500)
+    load = Load(documents, 4, 1).run(BATCHES)
     assert load.waste > 0.05

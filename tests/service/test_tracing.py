@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import signal
 import socket
-import subprocess
-import sys
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -301,12 +299,6 @@ def test_tracing_stays_off_whatever_the_environment_contains(
     assert collector.bodies == []
 
 
-def python(code: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False
-    )
-
-
 def test_tracing_is_loaded_only_if_it_is_configured() -> None:
     code = """
 import sys
@@ -319,7 +311,7 @@ for endpoint in (None, "http://127.0.0.1:1"):
     Service(settings, open_bundles(settings))
     print("opentelemetry.exporter.otlp" in sys.modules, "opentelemetry.sdk.trace" in sys.modules)
 """
-    done = python(code)
+    done = forked.program(code, folder=ROOT)
     assert done.stdout.splitlines() == ["False False", "True True"], done.stderr
 
 
