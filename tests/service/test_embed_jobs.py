@@ -27,6 +27,11 @@ LINES = {"content-type": "application/x-ndjson"}
 TEXTS = ["The cat sat on the mat. It slept.", "Taxes are due in May.", "A kitten plays."]
 
 
+@pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    return light_server
+
+
 def send(server: Server, body: bytes, **query: Any) -> httpx.Response:
     url = f"{server.url}/jobs/embed"
     return httpx.post(url, content=body, headers=LINES, params=query, timeout=60)
@@ -176,9 +181,11 @@ async def silent_for_long(folder: Path, job_id: str) -> int:
     return 0 if written is None else written.blocks
 
 
-def test_another_replica_goes_on_with_a_job(server: Server, tmp_path: Path) -> None:
+def test_another_replica_goes_on_with_a_job(
+    server: Server, light: tuple[str, ...], tmp_path: Path
+) -> None:
     index = server.log.with_name("index")
-    with serving(tmp_path / "log", "--index-path", str(index)) as other:
+    with serving(tmp_path / "log", "--index-path", str(index), *light) as other:
         job = begun(other, *map(padded, range(12)), normalize=False)
         wait_until(lambda: begins(server, job) >= 3, 30)
         other.process.send_signal(signal.SIGKILL)
