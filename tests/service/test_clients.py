@@ -83,7 +83,7 @@ def test_hub_inference_client(server: Server) -> None:
 
 def test_many_clients_at_once_are_all_answered(server: Server, peps: dict[str, str]) -> None:
     """Like the load tests of text-embeddings-inference: one text, `truncate` on."""
-    texts = [text[:200] for text in list(peps.values())[:96]]
+    texts = [text[:80] for text in list(peps.values())[:96]]
 
     async def smoke() -> list[httpx.Response]:
         limits = httpx.Limits(max_connections=32)

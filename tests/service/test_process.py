@@ -39,12 +39,13 @@ def test_the_import_check_can_fail() -> None:
     assert "onnx" in imported("import onnx")
 
 
-def test_the_command_runs_as_a_module() -> None:
+def test_the_help_loads_no_engine_and_no_server() -> None:
     command = [sys.executable, "-X", "importtime", "-m", "service", "--help"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
     assert "--index-path" in done.stdout
-    assert "pydantic" in done.stderr
-    assert not {"openvino", "fastapi"} & set(re.findall(r"\| +(\w+)$", done.stderr, re.MULTILINE))
+    names = set(re.findall(r"\| +(\w+)$", done.stderr, re.MULTILINE))
+    assert "pydantic" in names
+    assert not names & {"openvino", "fastapi"}
 
 
 def test_sigterm_answers_requests_in_progress_and_drains(
