@@ -15,6 +15,7 @@ from pydantic import (
 
 from bundles.comparison import Comparison
 from bundles.strict import Strict
+from bundles.window_weights import WindowWeights
 
 FORMAT = 1
 MANIFEST = "bundle.json"
@@ -22,8 +23,6 @@ TOKENIZER = "tokenizer.json"
 HEADS = "heads"
 HEAD_NAME = r"^[a-z0-9][a-z0-9_-]{0,62}$"
 NAME = r"^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$"
-# with more, a document of many windows would be little else than its first one
-MOST_FIRST_WINDOW = 16.0
 
 PrecisionName = Literal["fp16", "packed", "int8"]
 # graph: inside a graph that the source brought along
@@ -293,12 +292,7 @@ class Manifest(Contents[Precision]):
     dimensions: int = Field(ge=1)
     pooling: Pooling
     normalised: Literal[True] = True
-    first_window: float = Field(
-        default=1.0,
-        gt=0,
-        le=MOST_FIRST_WINDOW,
-        description="how many times the tokens of a document's first window count in its vector",
-    )
+    window_weights: WindowWeights = Field(default_factory=WindowWeights)
     prompts: dict[str, str] = Field(default_factory=dict)
     default_prompt: str | None = None
     matryoshka: list[int] = Field(
@@ -311,8 +305,8 @@ class Manifest(Contents[Precision]):
         fields: dict[str, Any] = write(self)
         if not self.matryoshka:
             fields.pop("matryoshka", None)
-        if self.first_window == 1:
-            fields.pop("first_window", None)
+        if self.window_weights == WindowWeights():
+            fields.pop("window_weights", None)
         return fields
 
     def check_settings(self) -> None:
@@ -337,4 +331,6 @@ class Manifest(Contents[Precision]):
             "default_prompt": self.default_prompt,
         }
         # bundles from before this setting keep their revision
-        return found if self.first_window == 1 else found | {"first_window": self.first_window}
+        if self.window_weights == WindowWeights():
+            return found
+        return found | {"window_weights": self.window_weights.model_dump()}

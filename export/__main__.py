@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
 from bundles.comparison import Exporter
-from bundles.manifest import MOST_FIRST_WINDOW, PrecisionName
+from bundles.manifest import PrecisionName
+from bundles.window_weights import MOST_FIRST_WINDOW, WeightUnit, WindowWeights
 from export.checks.options import add_gate_options, count
 from export.interruption import interruptible
 from export.tasks.options import add_options, held_out
@@ -96,7 +97,9 @@ def _run(given: Sequence[str]) -> int:
                     name=options.name,
                     source_name=options.source_name,
                     max_tokens=options.max_tokens,
-                    first_window=options.first_window,
+                    window_weights=WindowWeights(
+                        unit=options.window_weights, first=options.first_window_times
+                    ),
                     trust_remote_code=options.trust_remote_code,
                     precisions=options.precision,
                     keep_float=options.keep_float,
@@ -181,12 +184,19 @@ def _parser() -> argparse.ArgumentParser:
         "(default: the source's window)",
     )
     parser.add_argument(
-        "--first-window",
+        "--window-weights",
+        choices=get_args(WeightUnit),
+        default="tokens",
+        help="what a window's weight in the document's vector is (default: its tokens); tables, "
+        "numbers and code have few letters for their tokens",
+    )
+    parser.add_argument(
+        "--first-window-times",
         type=_first_window,
         default=1.0,
         metavar="TIMES",
-        help="how many times the tokens of a document's first window count in its vector, because "
-        f"it often says what the document is about; up to {MOST_FIRST_WINDOW:g} (default: 1)",
+        help="how many times the weight of the first window counts, because it often says what "
+        f"the document is about; up to {MOST_FIRST_WINDOW:g} (default: 1)",
     )
     parser.add_argument(
         "--trust-remote-code",

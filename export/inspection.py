@@ -49,9 +49,10 @@ def _model(console: Console, manifest: Manifest) -> None:
     if manifest.default_prompt is not None:
         prompts += f"; default {manifest.default_prompt}"
     name, revision, *rest = _common(manifest)
+    weights = manifest.window_weights
     own = [
         ("vectors", f"{manifest.dimensions} dimensions, {manifest.pooling} pooling, unit length"),
-        ("first window", f"counts {manifest.first_window:g} times"),
+        ("windows", f"weighed by their {weights.unit}; the first counts {weights.first:g} times"),
         ("prompts", prompts),
         ("shorter vectors", ", ".join(map(str, manifest.matryoshka)) or "none declared"),
     ]

@@ -12,6 +12,7 @@ import torch
 from bundles.comparison import Exporter
 from bundles.format import seal
 from bundles.manifest import NAME, Manifest, Precision, PrecisionName
+from bundles.window_weights import WindowWeights
 from export.checkpoint import long_attention, static
 from export.checkpoint.card import licence
 from export.checkpoint.modules import describe
@@ -31,6 +32,7 @@ from export.passages import PEPS, read_passages
 from export.precisions import Forms
 from export.progress import Report, unreported
 from export.tasks.held_out import HeldOut, read_tasks
+from windowing.weighing import Weighing
 
 PACKAGES = (
     "nncf",
@@ -61,7 +63,7 @@ class Request:
         name: the bundle's name; by default the name of ``dest``.
         source_name: the source's name in the lineage; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's.
-        first_window: how many times the tokens of a document's first window count in its vector.
+        window_weights: how much each window of a document counts in its vector.
         trust_remote_code: run model code in the folder of the weights.
         precisions: forms to write; by default fp16 and int8, for a long checkpoint only fp16.
         keep_float: regular expression for names of operators that int8 leaves in floating point.
@@ -82,7 +84,7 @@ class Request:
     name: str | None = None
     source_name: str | None = None
     max_tokens: int | None = None
-    first_window: float = 1.0
+    window_weights: WindowWeights = field(default_factory=WindowWeights)
     trust_remote_code: bool = False
     precisions: Sequence[PrecisionName] | None = None
     keep_float: str | None = None
@@ -187,7 +189,7 @@ def export(
             threads=request.threads,
             report=report,
             thresholds=request.thresholds,
-            first_window=request.first_window,
+            weighing=Weighing(request.window_weights.unit, request.window_weights.first),
         )
         fp32 = scratch / "model.onnx"
         optimised = None
@@ -244,7 +246,7 @@ def export(
             name=request.name or dest.name,
             dimensions=gate.dimensions,
             pooling=source.pooling,
-            first_window=request.first_window,
+            window_weights=request.window_weights,
             max_tokens=source.max_tokens,
             pad_token_id=source.tokenizer.pad_token_id,
             prompts=source.prompts,

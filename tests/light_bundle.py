@@ -11,11 +11,12 @@ from onnx import TensorProto, helper, numpy_helper
 
 from bundles import format as bundle
 from bundles.default import DEFAULT_BUNDLE
+from bundles.window_weights import WindowWeights
 
 _ROWS, _DIMENSIONS = 1024, 64
 
 
-def seal_light(folder: Path, **settings: float) -> None:
+def seal_light(folder: Path, **settings: WindowWeights) -> None:
     """Make a bundle that gives texts of the same words the same vector.
 
     The vector of a text is the mean of random vectors, one for each of its tokens. The tokenizer is

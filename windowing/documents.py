@@ -8,13 +8,16 @@ from typing import Protocol
 import numpy as np
 
 from windowing.batches import Wide, batches, pad
-from windowing.pooling import Vectors, normalise, pool, window_weights
+from windowing.pooling import Vectors, normalise, pool
 from windowing.tokens import DocumentTokenizer, Side, Tokens
+from windowing.weighing import Weighing
 from windowing.windows import Ids, Positions, cut
 
 # ids and mask, [batch, tokens], to vectors, [batch, dimensions]
 Encode = Callable[[Wide, Wide], Vectors]
 Advance = Callable[[float], None]
+
+BY_TOKENS = Weighing()
 
 
 @dataclass(slots=True)
@@ -26,12 +29,14 @@ class Window:
         end: one past the last character.
         tokens: tokens of the document in it, without special and prompt tokens.
         ids: the model's input, with special and prompt tokens, int32.
+        weight: in the document's vector, against the weights of its other windows.
     """
 
     start: int
     end: int
     tokens: int
     ids: Ids
+    weight: float
 
 
 class Cutter(Protocol):
@@ -44,13 +49,20 @@ class Cutter(Protocol):
     def model_input(self, parts: Sequence[Ids]) -> Ids: ...
 
 
-def split(tokenizer: Cutter, text: str, tokens: Tokens, keep: Side | None = None) -> list[Window]:
+def split(
+    tokenizer: Cutter,
+    text: str,
+    tokens: Tokens,
+    keep: Side | None = None,
+    weighing: Weighing = BY_TOKENS,
+) -> list[Window]:
     """The windows of a document, in order. A document without tokens has one empty window.
 
     Args:
         tokenizer: knows where to cut, and joins parts to the model's input.
         tokens: tokens of ``text``.
         keep: make only one window, filled from this end of the document.
+        weighing: gives the windows their weights.
     """
     lead, ids = np.split(tokens.ids, [tokens.prompt])
     total, capacity = len(ids), tokenizer.capacity - len(lead)
@@ -60,18 +72,26 @@ def split(tokenizer: Cutter, text: str, tokens: Tokens, keep: Side | None = None
         edges = [0, capacity] if keep == "right" else [total - capacity, total]
     else:
         edges = [0, *cut(ids, *tokenizer.boundaries(text, tokens), capacity)]
-    windows = []
+    spans, counts, inputs = [], [], []
     for first, last in pairwise(edges):
         begin = 0 if first == 0 else int(tokens.starts[tokens.prompt + first])
         end = len(text) if last == total else int(tokens.starts[tokens.prompt + last])
+        spans.append((begin, end))
+        counts.append(last - first)
         # a copy, so that the window does not keep the whole document's ids alive
-        model_input = tokenizer.model_input((lead, ids[first:last]))
-        windows.append(Window(begin, end, last - first, model_input))
-    return windows
+        inputs.append(tokenizer.model_input((lead, ids[first:last])))
+    weights = weighing.weights(text, spans, counts)
+    every = zip(spans, counts, inputs, weights, strict=True)
+    return [Window(*span, count, made, weight) for span, count, made, weight in every]
 
 
 def read(
-    tokenizer: DocumentTokenizer, texts: Sequence[str], prompt: str = "", *, first: bool = False
+    tokenizer: DocumentTokenizer,
+    texts: Sequence[str],
+    prompt: str = "",
+    *,
+    first: bool = False,
+    weighing: Weighing = BY_TOKENS,
 ) -> list[list[Window]]:
     """The windows of documents.
 
@@ -79,9 +99,12 @@ def read(
         texts: of any length.
         prompt: text before every window.
         first: make only the first window of each document, filled.
+        weighing: gives the windows their weights.
     """
     keep: Side | None = "right" if first else None
-    return [split(tokenizer, text, tokenizer.encode(text, prompt), keep) for text in texts]
+    return [
+        split(tokenizer, text, tokenizer.encode(text, prompt), keep, weighing) for text in texts
+    ]
 
 
 def document_vectors(
@@ -90,7 +113,6 @@ def document_vectors(
     *,
     pad_token_id: int,
     batch_tokens: int = 2048,
-    first_window: float = 1.0,
     advance: Advance = lambda share: None,
 ) -> Vectors:
     """Unit vectors of documents, float32 ``[documents, dimensions]``.
@@ -102,7 +124,6 @@ def document_vectors(
         encode: int64 ids and mask ``[batch, tokens]`` → unit vectors ``[batch, dimensions]``.
         pad_token_id: fills rows that are shorter than the longest row of a batch.
         batch_tokens: most padded tokens in a batch; a longer window gets its own batch.
-        first_window: how many times the tokens of a document's first window count.
         advance: called after each batch with the share of the tokens that are encoded.
 
     Raises:
@@ -132,7 +153,7 @@ def document_vectors(
         return normalise(
             np.stack(
                 [
-                    pool(matrix[own], window_weights([w.tokens for w in document], first_window))
+                    pool(matrix[own], [window.weight for window in document])
                     for own, document in zip(places, documents, strict=True)
                 ]
             )

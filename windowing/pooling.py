@@ -8,31 +8,20 @@ from numpy.typing import NDArray
 Vectors = NDArray[np.float32]
 
 
-def window_weights(tokens: Sequence[int], first: float = 1.0) -> NDArray[np.float64]:
-    """The weight of each window of a document, ``[windows]``: its number of tokens.
-
-    Args:
-        tokens: of each window, in the order of the text.
-        first: how many times the tokens of the first window count.
-    """
-    weights = np.array(tokens, dtype=np.float64)
-    weights[:1] *= first
-    return weights
-
-
-def pool(windows: Vectors, weights: NDArray[np.float64]) -> Vectors:
+def pool(windows: Vectors, weights: Sequence[float]) -> Vectors:
     """Weighted mean of window vectors, not renormalised.
 
     Args:
         windows: unit vectors, float32 ``[windows, dimensions]``.
-        weights: of the windows, as ``window_weights`` gives them.
+        weights: of the windows, as ``windowing.weighing`` gives them.
 
     Returns:
         float32 ``[dimensions]``. Its length is 1 if all windows agree, and falls as they differ.
     """
     if len(windows) == 1:
         return np.asarray(windows[0])
-    shares = weights / weights.sum()
+    shares = np.array(weights, dtype=np.float64)
+    shares /= shares.sum()
     return np.asarray(shares @ windows.astype(np.float64), dtype=np.float32)
 
 

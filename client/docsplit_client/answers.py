@@ -29,6 +29,7 @@ class Window(Span):
     """A window of a document with its vector ``[dimensions]``."""
 
     tokens: int
+    weight: float
     embedding: Vectors
 
 
@@ -198,6 +199,13 @@ class Model(TypedDict):
     precision: str
 
 
+class WindowWeights(TypedDict, total=False):
+    """How much each window of a document counts in its vector."""
+
+    unit: Literal["tokens", "letters"]
+    first: float
+
+
 class Info(TypedDict):
     """The default model, the limits of the service, and all models."""
 
@@ -212,7 +220,7 @@ class Info(TypedDict):
     dimensions: int
     matryoshka: list[int]
     window_tokens: int
-    first_window: float
+    window_weights: WindowWeights
     prompts: list[str]
     licence: str
     source: str

@@ -21,8 +21,9 @@ from export.errors import ExportError
 from export.progress import Report
 from export.tasks.loss import figure, judge
 from export.tasks.task import Task
-from windowing.documents import Window, document_vectors, read
+from windowing.documents import BY_TOKENS, Window, document_vectors, read
 from windowing.tokens import DocumentTokenizer
+from windowing.weighing import Weighing
 
 MEASURED_BATCH = 8
 # of the fp32 graph on the first passages; below it, something else than rounding is wrong
@@ -75,7 +76,7 @@ class Gate:
         threads: processor threads of the engines.
         report: called with each step and its progress.
         thresholds: thresholds that replace the usual ones.
-        first_window: how many times the tokens of a document's first window count.
+        weighing: gives the windows of the tasks' documents their weights.
     """
 
     def __init__(
@@ -88,10 +89,10 @@ class Gate:
         threads: int,
         report: Report,
         thresholds: Given | None = None,
-        first_window: float = 1.0,
+        weighing: Weighing = BY_TOKENS,
     ) -> None:
         self._source = source
-        self._first_window = first_window
+        self._weighing = weighing
         self._tokenizer = tokenizer
         self._mixed = paragraphs[:_TRACED_PASSAGES]
         # texts of similar length need little padding
@@ -196,7 +197,7 @@ class Gate:
         found = []
         for number, task in enumerate(self._tasks):
             if number not in self._windows:
-                self._windows[number] = read(tokenizer, task.texts, prompt)
+                self._windows[number] = read(tokenizer, task.texts, prompt, weighing=self._weighing)
             windows = self._windows[number]
             if number not in self._figures:
                 own = source_engine(self._source)
@@ -227,7 +228,6 @@ class Gate:
             windows,
             lambda ids, mask: encode(named(ids, mask)),
             pad_token_id=self._pad,
-            first_window=self._first_window,
             advance=advance,
         )
         return figure(task, vectors, side)

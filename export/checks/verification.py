@@ -22,6 +22,7 @@ from export.checks.thresholds import (
 from export.errors import ExportError
 from export.progress import Progress, Report, unreported
 from export.tasks.options import add_options, held_out
+from windowing.weighing import Weighing
 
 if TYPE_CHECKING:
     from export.checks.gate import Judge
@@ -211,6 +212,7 @@ def _gate(opened: Bundle, options: _Options) -> Judge:
         options.calibration, parity=options.paragraphs, max_tokens=manifest.max_tokens
     )
     tasks = read_tasks(options.held_out, options.calibration or PEPS, passages.calibration)
+    weights = opened.manifest.window_weights
     return Gate(
         checkpoint,
         Tokenizer.from_file(str(opened.path(TOKENIZER))),
@@ -219,7 +221,7 @@ def _gate(opened: Bundle, options: _Options) -> Judge:
         threads=options.threads,
         report=options.report,
         thresholds=options.thresholds,
-        first_window=opened.manifest.first_window,
+        weighing=Weighing(weights.unit, weights.first),
     )
 
 

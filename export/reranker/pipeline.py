@@ -6,6 +6,7 @@ from pathlib import Path
 
 from bundles.format import seal_reranker
 from bundles.reranker import RankedPrecision, RerankerManifest
+from bundles.window_weights import WindowWeights
 from export.checkpoint.card import licence
 from export.checkpoint.tokenizer import write_tokenizer
 from export.checks.engines import Inputs
@@ -35,8 +36,10 @@ def export_reranker(
     check_no_tasks(request.source, request.held_out)
     if request.through != "torch":
         raise ExportError(f"{request.source}: is a re-ranker; --through optimum exports encoders")
-    if request.first_window != 1:
-        raise ExportError(f"{request.source}: is a re-ranker; --first-window is for encoders")
+    if request.window_weights != WindowWeights():
+        raise ExportError(
+            f"{request.source}: is a re-ranker; only encoders have weights of windows"
+        )
     dest = prepare(request)
     report("opening the source")
     source = open_pair_source(

@@ -17,7 +17,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group(
         "held-out data",
         "The gate also measures the loss of each graph against the source at tasks. It reads whole "
-        "documents as the service does: by windows, their token-weighted mean, and the default "
+        "documents as the service does: by windows, their weighted mean, and the default "
         "prompt.",
     )
     group.add_argument(

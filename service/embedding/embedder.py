@@ -4,7 +4,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import NDArray
 
 from service.embedding.cache.keys import window_key
 from service.embedding.cache.layers import Source
@@ -13,9 +12,10 @@ from service.embedding.lookup import CachedVectors
 from service.embedding.tokenising import Steps, Tokenising, in_succession
 from service.errors import EmptyError, RequestError, TooLargeError
 from service.tracing.stages import Stage
-from windowing.documents import Window, split
-from windowing.pooling import Vectors, pool, window_weights
+from windowing.documents import BY_TOKENS, Window, split
+from windowing.pooling import Vectors, pool
 from windowing.tokens import DocumentTokenizer, Side
+from windowing.weighing import Weighing
 
 
 class UnusableInputError(RequestError):
@@ -76,7 +76,6 @@ class Document:
         tokens: tokens of the whole text, without special and prompt tokens. For a truncated text
         over the limit: the tokens counted up to the limit.
         used: tokens in the windows; less than ``tokens`` only after ``truncate``.
-        first_window: how many times the tokens of the first window count in the vector.
         computed: tokens that the model reads for it, with special and prompt tokens.
         pooled: the first result of ``vector``.
     """
@@ -84,7 +83,6 @@ class Document:
     characters: int
     tokens: int
     windows: list[DocumentWindow]
-    first_window: float = 1.0
     _pooled: Vectors | None = field(default=None, init=False)
 
     @property
@@ -107,17 +105,13 @@ class Document:
         """Vectors of the windows, ``[windows, dimensions]``."""
         return np.stack([w.vector for w in self.windows if w.vector is not None])
 
-    def weights(self) -> NDArray[np.float64]:
-        """The weight of each window in the document's vector, ``[windows]``."""
-        return window_weights([window.tokens for window in self.windows], self.first_window)
-
     def vector(self) -> Vectors:
-        """Token-weighted mean of the windows, not renormalised; computed once."""
+        """Weighted mean of the windows, not renormalised; computed once."""
         # most texts have one window, and need no array of windows
         if self._pooled is None and len(self.windows) == 1 and self.windows[0].vector is not None:
             self._pooled = self.windows[0].vector.copy()
         if self._pooled is None:
-            self._pooled = pool(self.matrix(), self.weights())
+            self._pooled = pool(self.matrix(), [window.weight for window in self.windows])
         return self._pooled
 
 
@@ -165,7 +159,7 @@ class Embedder:
         vectors: finds or computes the windows' vectors.
         max_document_tokens: longer documents are refused unless they are truncated.
         workers: number of tokenising threads.
-        first_window: of the bundle: how many times the tokens of a document's first window count.
+        weighing: of the bundle: gives the windows of a document their weights.
 
     Attributes:
         tokenising: the tokenising threads.
@@ -177,10 +171,10 @@ class Embedder:
         vectors: CachedVectors,
         max_document_tokens: int,
         workers: int = 2,
-        first_window: float = 1.0,
+        weighing: Weighing = BY_TOKENS,
     ) -> None:
         self._tokenizer = tokenizer
-        self._first_window = first_window
+        self._weighing = weighing
         self._vectors = vectors
         self._max_tokens = max_document_tokens
         self.tokenising = Tokenising(workers)
@@ -267,13 +261,10 @@ class Embedder:
             raise EmptyInputError(index)
         if total > self._max_tokens and not truncate:
             raise TooLongError(index, self._max_tokens)
-        windows = split(self._tokenizer, text, tokens, side if truncate else None)
-        return Document(
-            len(text),
-            total,
-            [DocumentWindow(w.start, w.end, w.tokens, w.ids) for w in windows],
-            self._first_window,
-        )
+        keep = side if truncate else None
+        windows = split(self._tokenizer, text, tokens, keep, self._weighing)
+        made = [DocumentWindow(w.start, w.end, w.tokens, w.ids, w.weight) for w in windows]
+        return Document(len(text), total, made)
 
     async def _fill(self, result: Embedded, vectors: CachedVectors, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]

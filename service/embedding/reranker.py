@@ -140,7 +140,7 @@ class Reranker:
             raise TooLongError(index, self._max_tokens)
         windows = behind.split(text, tokens, side if truncate else None)
         return Document(
-            len(text), total, [DocumentWindow(w.start, w.end, w.tokens, w.ids) for w in windows]
+            len(text), total, [DocumentWindow(w.start, w.end, w.tokens, w.ids, 1) for w in windows]
         )
 
 

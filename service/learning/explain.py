@@ -27,7 +27,7 @@ def decisive(network: Scorer, output: int, document: Document, prior: float) -> 
     """Up to three windows that contribute most to an output, the strongest first.
 
     A window's contribution is the fall of the output's probability when the window is left out of
-    the token-weighted mean (occlusion; Zeiler and Fergus 2014). The result leaves out windows
+    the weighted mean (occlusion; Zeiler and Fergus 2014). The result leaves out windows
     without a positive contribution, except the strongest. A document of one window would leave
     nothing: its contribution is the probability minus ``prior``, the output's share of examples.
     """
@@ -35,7 +35,7 @@ def decisive(network: Scorer, output: int, document: Document, prior: float) -> 
     whole = float(network.probabilities(normalise(document.vector())[None])[0, output])
     if len(windows) == 1:
         return [Contribution(windows[0].start, windows[0].end, whole - prior)]
-    left = without(document.matrix(), document.weights())
+    left = without(document.matrix(), np.array([window.weight for window in windows]))
     rows = max(1, PART_SCORES // network.shape[1])
     falls = whole - np.concatenate(
         [

@@ -32,6 +32,7 @@ from service.metrics import Metrics
 from service.server.shared_cache import shared_cache
 from service.settings import Settings
 from windowing.tokens import DocumentTokenizer
+from windowing.weighing import Weighing
 
 if TYPE_CHECKING:
     from service.embedding.reranker import Reranker
@@ -280,12 +281,13 @@ class Encoder:
         vectors = CachedVectors(self.cache, batcher, self.tenants)
         fresh = CachedVectors(Cache(ProcessCache(0)), batcher)
         prompt = resolve(manifest, None)
+        weighing = Weighing(manifest.window_weights.unit, manifest.window_weights.first)
         embedder = Embedder(
             self.tokenizer,
             vectors,
             settings.max_document_tokens,
             workers=self._tokenising_threads,
-            first_window=manifest.first_window,
+            weighing=weighing,
         )
         # a stored document stays, even if the limit is lower now
         unlimited = Embedder(
@@ -293,7 +295,7 @@ class Encoder:
             fresh,
             max_document_tokens=2**63,
             workers=1,
-            first_window=manifest.first_window,
+            weighing=weighing,
         )
         embedded = partial(self.metrics.embedded, model=self.name)
         background = BackgroundEmbedder(embedder, prompt, embedded)

@@ -12,6 +12,7 @@ import pytest
 
 from bundles.format import Bundle, load, seal
 from bundles.manifest import BundleError, Manifest, Parity, Precision
+from bundles.window_weights import WindowWeights
 
 PARITY = Parity(
     paragraphs=200,
@@ -128,9 +129,10 @@ def test_a_path_outside_the_bundle_is_refused(root: Path, name: str) -> None:
         ({"revision": "f" * 64}, "manifest: revision is not the hash"),
         ({"max_tokens": 17}, "revision is not the hash"),
         ({"pooling": "cls"}, "revision is not the hash"),
-        ({"first_window": 2.0}, "revision is not the hash"),
-        ({"first_window": 0.0}, "first_window"),
-        ({"first_window": 17.0}, "first_window"),
+        ({"window_weights": {"first": 2.0}}, "revision is not the hash"),
+        ({"window_weights": {"first": 0.0}}, "window_weights"),
+        ({"window_weights": {"first": 17.0}}, "window_weights"),
+        ({"window_weights": {"unit": "words"}}, "window_weights"),
         ({"surprise": 1}, "surprise: Extra inputs"),
         ({"format": 2}, "format"),
         ({"pooling": "median"}, "pooling"),
@@ -185,8 +187,12 @@ def test_the_revision_depends_only_on_what_changes_vectors(root: Path) -> None:
     assert seal(root, **fields(heads={"topics": TOPICS})).revision == first
     (root / "heads" / "topics.onnx").write_bytes(b"another head")
     assert seal(root, **fields(heads={"topics": TOPICS})).revision == first
-    assert seal(root, **fields(first_window=1.0)).revision == first
-    assert seal(root, **fields(first_window=2.0)).revision != first
+    assert (
+        seal(root, **fields(window_weights=WindowWeights(unit="tokens", first=1.0))).revision
+        == first
+    )
+    assert seal(root, **fields(window_weights=WindowWeights(unit="letters"))).revision != first
+    assert seal(root, **fields(window_weights=WindowWeights(first=2.0))).revision != first
     assert seal(root, **fields(max_tokens=8)).revision != first
     assert seal(root, **fields(prompts={"query": "q: "})).revision != first
     (root / "tokenizer.json").write_text("{ }")

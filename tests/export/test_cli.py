@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from bundles.format import load
+from bundles.window_weights import WindowWeights
 from export import pipeline
 from export.__main__ import main
 from export.graphs import int8
@@ -81,12 +82,13 @@ def test_a_bundle_from_the_command_line(
         "--calibration",
         str(text_file),
     ]
-    options += ["--retrieval", str(judged), "--first-window", "2"]
+    options += ["--retrieval", str(judged)]
+    options += ["--window-weights", "letters", "--first-window-times", "2"]
     assert main([*arguments, *options, "--max-tokens", "32"]) == 0
     manifest = load(dest).manifest
     assert (manifest.name, manifest.lineage.source) == ("mine", "tiny==1")
     assert (manifest.licence, manifest.max_tokens) == ("MIT", 32)
-    assert manifest.first_window == 2
+    assert manifest.window_weights == WindowWeights(unit="letters", first=2)
     said = capsys.readouterr().err
     assert manifest.revision[:12] in said
     assert "200 paragraphs" in said.replace("\n", " ")
@@ -106,8 +108,8 @@ def test_a_bundle_from_the_command_line(
         [],
         ["a", "b", "--licence", "MIT", "--documents", "0"],
         ["a", "b", "--licence", "MIT", "--paragraphs", "10"],
-        ["a", "b", "--licence", "MIT", "--first-window", "0"],
-        ["a", "b", "--licence", "MIT", "--first-window", "nan"],
+        ["a", "b", "--licence", "MIT", "--first-window-times", "0"],
+        ["a", "b", "--licence", "MIT", "--first-window-times", "nan"],
         ["--precision", "fp8"],
         ["a", "b", "--licence", "MIT", "--threads", "0"],
     ],

@@ -135,7 +135,7 @@ async def test_documents_far_down_the_plain_order_are_found(tmp_path: Path) -> N
     corpus = windows(1000, noise=3)
     vectors = unit(corpus.mean(axis=1))
     expected, plain = adapted(corpus), vectors @ vectors.T
-    # of the ten best by the adapted cosine, how many documents come before the last by the plain one
+    # the lowest plain cosine of the ten documents that have the highest adapted ones
     best = np.argsort(-expected)[:, :10]
     lowest = np.take_along_axis(plain, best, axis=1).min(axis=1)
     far = int(np.argmin(lowest))

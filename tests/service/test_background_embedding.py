@@ -52,7 +52,7 @@ class Faulty:
 
 def document(text: str) -> Document:
     vector = np.array([len(text), 1], dtype=np.float32)
-    window = DocumentWindow(0, len(text), 1, np.zeros(1, dtype=np.int32), vector)
+    window = DocumentWindow(0, len(text), 1, np.zeros(1, dtype=np.int32), 1, vector)
     return Document(len(text), 1, [window])
 
 

@@ -303,7 +303,7 @@ def test_other_requests_go_on_while_a_long_answer_is_written(
         vectors = np.eye(384, dtype=np.float32)
         ids = np.zeros(1, dtype=np.int32)
         windows = [
-            DocumentWindow(0, 1, 1, ids, vectors[n % 384], Source.ENGINE) for n in range(MANY)
+            DocumentWindow(0, 1, 1, ids, 1, vectors[n % 384], Source.ENGINE) for n in range(MANY)
         ]
         request.scope["docsplit.usage"] = {"windows": MANY}
         begun = turns

@@ -10,6 +10,7 @@ from windowing.batches import Wide, pad
 from windowing.documents import document_vectors, read
 from windowing.pooling import Vectors
 from windowing.tokens import DocumentTokenizer
+from windowing.weighing import Weighing
 
 WINDOW = 16
 PAD = 7
@@ -76,19 +77,35 @@ def test_a_document_is_the_weighted_mean_of_its_windows(tokenizer: DocumentToken
 def test_the_first_window_counts_as_many_times_as_the_bundle_says(
     tokenizer: DocumentTokenizer,
 ) -> None:
-    documents = read(tokenizer, TEXTS)
+    found = [read(tokenizer, TEXTS, weighing=Weighing(first=times)) for times in (1.0, 3.0)]
     once, thrice = (
-        document_vectors(
-            documents, encode, pad_token_id=PAD, batch_tokens=BATCH_TOKENS, first_window=times
-        )
-        for times in (1.0, 3.0)
+        document_vectors(documents, encode, pad_token_id=PAD, batch_tokens=BATCH_TOKENS)
+        for documents in found
     )
-    for windows, plain, vector in zip(documents, once, thrice, strict=True):
+    for windows, plain, vector in zip(found[0], once, thrice, strict=True):
         rows = [w.tokens * encode(*pad([w.ids], PAD))[0] for w in windows]
         total = 3 * rows[0] + sum(rows[1:], np.zeros_like(rows[0]))
         assert vector == pytest.approx(total / np.linalg.norm(total), abs=1e-5)
         # nothing else can count in a document of one window
         assert (np.abs(vector - plain).max() > 1e-3) == (len(windows) > 1)
+
+
+def test_letters_weigh_windows(tokenizer: DocumentTokenizer) -> None:
+    text = "1 2 3 4 5 6 7 8 9 10. " * 20 + "Letters of whole sentences count for more. " * 20
+    [by_tokens], [by_letters] = (
+        read(tokenizer, [text], weighing=Weighing(unit)) for unit in ("tokens", "letters")
+    )
+    assert [w.weight for w in by_tokens] == [w.tokens for w in by_tokens]
+    letters = [sum(x.isalpha() for x in text[w.start : w.end]) for w in by_letters]
+    assert [w.weight for w in by_letters] == [max(1, count) for count in letters]
+    # numbers have none
+    assert 0 in letters
+
+
+def test_long_windows_are_counted_in_pieces() -> None:
+    text = "a1" * 100_000
+    weights = Weighing("letters").weights(text, [(0, 10), (10, 200_000)], [1, 1])
+    assert weights == [5, 99_995]
 
 
 def test_a_text_without_tokens_has_a_vector(tokenizer: DocumentTokenizer) -> None:

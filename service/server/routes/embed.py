@@ -69,8 +69,7 @@ class EmbedRequest(BaseModel):
     normalize: bool = Field(
         True,
         description="scale each vector to unit length; without it, a document of several windows "
-        "gets the plain token-weighted mean of its unit window vectors (/info has the weight of "
-        "the first one)",
+        "gets the plain weighted mean of its unit window vectors",
     )
     truncate: Flag = Field(
         False, description="keep only the part of each document that fits one window"
@@ -107,6 +106,7 @@ class WindowOut(BaseModel):
     start: int
     end: int
     tokens: int
+    weight: float = Field(description="its share in the document's vector")
     embedding: list[float] | str
 
 
@@ -242,8 +242,15 @@ def _windows(body: EmbedRequest, document: Document) -> orjson.Fragment:
     matrix = document.matrix()
     if body.dimensions is not None:
         matrix = shorten(matrix, body.dimensions)
+    every = sum(window.weight for window in document.windows)
     windows = [
-        {"start": window.start, "end": window.end, "tokens": window.tokens, "embedding": vector}
+        {
+            "start": window.start,
+            "end": window.end,
+            "tokens": window.tokens,
+            "weight": window.weight / every,
+            "embedding": vector,
+        }
         for window, vector in zip(
             document.windows, encode(matrix, body.encoding_format), strict=True
         )

@@ -13,6 +13,7 @@ from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
 from bundles.manifest import Contents
+from bundles.window_weights import WindowWeights
 from service.embedding.engines.calibration import Measurement
 from service.keys.rate import UNLIMITED, Bucket
 from service.keys.rights import EVERYTHING, Right
@@ -111,9 +112,7 @@ class Info(BaseModel):
     version: str
     dimensions: int
     window_tokens: int
-    first_window: float = Field(
-        description="how many times the tokens of a document's first window count in its vector"
-    )
+    window_weights: WindowWeights
     matryoshka: list[int]
     prompts: list[str]
     licence: str
@@ -174,7 +173,7 @@ async def info(request: Request) -> Info:
         version=version("docsplit"),
         dimensions=manifest.dimensions,
         window_tokens=manifest.max_tokens,
-        first_window=manifest.first_window,
+        window_weights=manifest.window_weights,
         matryoshka=manifest.matryoshka,
         prompts=sorted(manifest.prompts),
         licence=manifest.licence,

@@ -11,6 +11,7 @@ from export.checks.engines import named, open_chosen
 from training.evaluation.encoders.interface import Reading, Vectors
 from windowing.documents import document_vectors, read
 from windowing.tokens import DocumentTokenizer
+from windowing.weighing import Weighing
 
 _BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 32_768
@@ -43,7 +44,8 @@ class BundleEncoder:
         self._tokenizer = DocumentTokenizer(opened.path(TOKENIZER), manifest.max_tokens)
         self._prompt = manifest.prompts.get(manifest.default_prompt or "", "")
         self._pad = manifest.pad_token_id
-        self._first_window = manifest.first_window
+        weights = manifest.window_weights
+        self._weighing = Weighing(weights.unit, weights.first)
         cuda = choice.engine == "onnx-cuda"
         self._batch_tokens = _CUDA_BATCH_TOKENS if cuda else _BATCH_TOKENS
         self.name = name or manifest.name
@@ -59,9 +61,14 @@ class BundleEncoder:
     def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
         """Unit vectors, float32 ``[texts, dimensions]``."""
         return document_vectors(
-            read(self._tokenizer, texts, self._prompt, first=reading == "first"),
+            read(
+                self._tokenizer,
+                texts,
+                self._prompt,
+                first=reading == "first",
+                weighing=self._weighing,
+            ),
             lambda ids, mask: self._run(named(ids, mask)),
             pad_token_id=self._pad,
             batch_tokens=self._batch_tokens,
-            first_window=self._first_window,
         )

@@ -6,7 +6,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-# whole: windows and their token-weighted mean. first: only the first window, filled.
+# whole: windows and their weighted mean. first: only the first window, filled.
 Reading = Literal["whole", "first"]
 Vectors: TypeAlias = npt.NDArray[np.float32]
 # Vectors, or a scipy.sparse matrix of the same shape.

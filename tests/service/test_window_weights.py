@@ -1,4 +1,4 @@
-"""A bundle decides how much the first window of a document counts."""
+"""A bundle decides how much each window of a document counts."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from bundles.window_weights import WindowWeights
 from tests.conftest import serving
 from tests.index.conftest import call
 from tests.light_bundle import seal_light
@@ -15,14 +16,13 @@ from windowing.pooling import normalise
 TIMES = 3.0
 
 
-def test_its_tokens_count_as_many_times_as_the_bundle_says(
-    tmp_path: Path, peps: dict[str, str]
-) -> None:
+def test_windows_count_as_much_as_the_bundle_says(tmp_path: Path, peps: dict[str, str]) -> None:
     text = peps["pep-8"][:6000]
-    seal_light(tmp_path / "bundle", first_window=TIMES)
+    weights = WindowWeights(unit="letters", first=TIMES)
+    seal_light(tmp_path / "bundle", window_weights=weights)
     flags = ("--bundle", str(tmp_path / "bundle"), "--index-path", str(tmp_path / "index"))
     with serving(tmp_path / "log", *flags) as server:
-        assert call(server, "GET", "/info")["first_window"] == TIMES
+        assert call(server, "GET", "/info")["window_weights"] == weights.model_dump()
         answer = call(server, "POST", "/embed", {"inputs": text, "windows": True})
         call(server, "PUT", "/indexes/x", {}, status=201)
         body = {"documents": [{"id": "a", "text": text}]}
@@ -31,11 +31,12 @@ def test_its_tokens_count_as_many_times_as_the_bundle_says(
     [vector], [windows] = answer["embeddings"], answer["windows"]
     assert len(windows) > 2
     rows = np.array([window["embedding"] for window in windows])
-    tokens = np.array([window["tokens"] for window in windows], dtype=np.float64)
-    plain = normalise(tokens @ rows)
-    tokens[0] *= TIMES
-    assert vector == pytest.approx(normalise(tokens @ rows), abs=1e-6)
-    assert np.abs(vector - plain).max() > 0.01
+    letters = [sum(x.isalpha() for x in text[w["start"] : w["end"]]) for w in windows]
+    counted = np.array([letters[0] * TIMES, *letters[1:]])
+    assert [w["weight"] for w in windows] == pytest.approx(counted / counted.sum())
+    assert vector == pytest.approx(normalise(counted @ rows), abs=1e-6)
     # the stored vector is the same
     assert hit["cosine"] == pytest.approx(1, abs=1e-5)
+    # the control: weights by tokens
+    plain = normalise(np.array([window["tokens"] for window in windows]) @ rows)
     assert plain @ vector < 0.999
