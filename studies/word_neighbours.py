@@ -44,14 +44,12 @@ class Corpus:
     Attributes:
         vectors: of documents.
         windows: of each document.
-        lengths: of the windows of each document, in characters.
         words: the cosines of the words of all pairs; -1 for a document itself.
         cited: of each document.
     """
 
     vectors: Floats
     windows: list[NDArray[np.float32]]
-    lengths: list[Places]
     words: Floats
     cited: dict[int, set[int]]
 
@@ -89,20 +87,25 @@ def parser_of(description: str | None) -> argparse.ArgumentParser:
 
 def read(path: Path, name: str) -> Corpus:
     """The one generation of an index that ``docsplit-index`` left below ``path``."""
-    [folder] = (path / "indexes").glob(f"{name}.*.lance")
+    folder = table_of(path, name)
     table = lancedb.connect(str(folder.parent)).open_table(folder.stem).to_arrow()
     rows = table.select(["id", "links", "window_ends", "digest", terms.COLUMN]).to_pylist()
     place = {row["id"]: number for number, row in enumerate(rows)}
     pairs = zip(blobs(table["windows"]), rows, strict=True)
     windows = [records.windows(blob, row["window_ends"]).vectors for blob, row in pairs]
-    sizes = [np.diff(row["window_ends"], prepend=0) for row in rows]
     cited = {place[row["id"]]: {place[x] for x in row["links"] if x in place} for row in rows}
     bags = [terms.opened(row[terms.COLUMN], row["digest"]) or b"" for row in rows]
     weighed = bag_rows(bags).multiply(np.sqrt(count(bags[:SAMPLE]).weights)[None]).tocsr()
     lengths = np.sqrt(weighed.power(2).sum(axis=1)).clip(1e-9)
     words = (weighed @ weighed.T).toarray() / lengths[:, None] / lengths
     np.fill_diagonal(words, -1)
-    return Corpus(matrix(table).astype(np.float64), windows, sizes, words, cited)
+    return Corpus(matrix(table).astype(np.float64), windows, words, cited)
+
+
+def table_of(path: Path, name: str) -> Path:
+    """The folder of the one generation of an index."""
+    [folder] = (path / "indexes").glob(f"{name}.*.lance")
+    return folder
 
 
 def measured(corpus: Corpus, share: float, given: argparse.Namespace, *, seen: bool) -> Floats:

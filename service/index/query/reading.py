@@ -211,6 +211,14 @@ def dense(query: Query, vectors: Vectors) -> Vectors:
         return _cosines(profile.apply(vectors), profile.apply(query.vector))
 
 
+def target(query: Query) -> Vectors:
+    """The vector near which the documents with the highest dense scores lie."""
+    if query.profile is None:
+        return query.vector
+    with _BLAS.limit(limits=1, user_api="blas"):
+        return query.profile.direction(query.vector)
+
+
 def _cosines(vectors: Vectors, query: Vectors) -> Vectors:
     # a damaged vector may hold numbers of any size, NaN included
     with np.errstate(all="ignore"):

@@ -18,7 +18,16 @@ from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
 from service.index.query.filters import Where, filtered, sql
-from service.index.query.reading import Hit, Query, Ranks, matching, ordered, ranked, read
+from service.index.query.reading import (
+    Hit,
+    Query,
+    Ranks,
+    matching,
+    ordered,
+    ranked,
+    read,
+    target,
+)
 from service.index.rows.checksums import Part, sound
 from service.index.rows.vectors import matrix
 
@@ -185,9 +194,9 @@ def _sound(index: Index, hit: Hit) -> bool:
 async def _by_vector(
     index: Index, query: Query, limit: int, where: Where | None, least: int = 0
 ) -> Ranks:
-    wide, vector = max(math.ceil(OVERSAMPLE * limit), least), query.vector
+    wide, vector = max(math.ceil(OVERSAMPLE * limit), least), target(query)
     if query.profile is not None:
-        wide, vector = max(wide, ADAPTED_CANDIDATES), query.profile.direction(vector)
+        wide = max(wide, ADAPTED_CANDIDATES)
 
     def nearest(most: int) -> AsyncVectorQuery:
         search = index.table.query().nearest_to(vector).column("vector")
