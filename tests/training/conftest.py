@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import warnings
 from collections.abc import Callable, Sequence
 from multiprocessing import get_context
 from multiprocessing.process import BaseProcess
@@ -16,6 +15,7 @@ import torch
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 from transformers import BertConfig, BertModel, PreTrainedTokenizerFast
 
+from tests import forked
 from training.settings import Settings
 from training.trainer import loop
 
@@ -43,17 +43,10 @@ WORDS = [syllable + end for syllable in _SYLLABLES for end in "lmnrst"]
 
 
 def start_process(target: Callable[..., object], *given: object) -> BaseProcess:
-    """Call a function in a process of its own, which need not import torch again.
-
-    torch refuses gradients in a forked process if it has used an accelerator before.
-    """
-    used = torch.accelerator.is_available()
-    context = get_context("forkserver") if used else get_context("fork")
-    process = context.Process(target=target, args=given)
-    with warnings.catch_warnings():
-        # other threads of this process wait, as when a DataLoader forks its workers
-        warnings.filterwarnings("ignore", "This process .* is multi-threaded", DeprecationWarning)
-        process.start()
+    """Call a function in a process of its own, which needs not import everything again."""
+    forked.begin()
+    process = get_context("forkserver").Process(target=target, args=given)
+    process.start()
     return process
 
 
