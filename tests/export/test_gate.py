@@ -78,9 +78,9 @@ def bundle(order: Order, tmp_path_factory: pytest.TempPathFactory, steps: list[s
     def reported(step: str, share: float = 0.0, /) -> None:
         steps.append(f"{step}, {share:.0%}")
 
-    def cut(*arguments: Any) -> list[list[Window]]:
+    def cut(*arguments: Any, **named: Any) -> list[list[Window]]:
         steps.append(CUT)
-        return read(*arguments)
+        return read(*arguments, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(gate, "read", cut)
