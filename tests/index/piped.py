@@ -83,9 +83,14 @@ class Merging:
         self._answers, _ = await loop.connect_read_pipe(
             lambda: asyncio.StreamReaderProtocol(self.stdout), self._started.stdout
         )
-        wishes, protocol = await loop.connect_write_pipe(
-            asyncio.streams.FlowControlMixin, self._started.stdin
-        )
+        try:
+            wishes, protocol = await loop.connect_write_pipe(
+                asyncio.streams.FlowControlMixin, self._started.stdin
+            )
+        except asyncio.CancelledError:
+            self._answers.close()
+            self.kill()
+            raise
         self.stdin = asyncio.StreamWriter(wishes, protocol, None, loop)
         return self
 
