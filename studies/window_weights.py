@@ -20,14 +20,22 @@ from itertools import pairwise
 
 import lancedb
 import numpy as np
-from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
 
 from bundles.default import DEFAULT_BUNDLE
 from ranking import fusion, tokens
-from studies.word_neighbours import CANDIDATES, Corpus, Floats, fitted, parser_of, read, table_of
+from studies.word_neighbours import (
+    CANDIDATES,
+    Corpus,
+    Floats,
+    figures,
+    fitted,
+    parser_of,
+    read,
+    table_of,
+)
 from training.evaluation.citations import difference_interval
 
 # from the texts of a document's windows to their weights
@@ -120,12 +128,6 @@ def measured(
         cited = corpus.cited[one] - {one}
         found.append([figure for order in orders for figure in figures(order, cited)])
     return np.array(found)
-
-
-def figures(order: NDArray[np.int64], cited: set[int]) -> tuple[float, float]:
-    """Reciprocal rank of the first cited document, and recall at 10."""
-    ranks = [rank for rank, other in enumerate(order.tolist(), start=1) if other in cited]
-    return (1 / ranks[0] if ranks else 0.0, sum(rank <= 10 for rank in ranks) / len(cited))
 
 
 if __name__ == "__main__":

@@ -144,11 +144,15 @@ def search(corpus: Corpus, among: Places, adapted: Floats) -> Floats:
         if not cited:
             continue
         others = among[among != citing]
-        order = others[np.argsort(-(adapted[others] @ adapted[citing]))][:CANDIDATES].tolist()
-        ranks = [rank for rank, other in enumerate(order, start=1) if other in cited]
-        recall = sum(rank <= 10 for rank in ranks) / len(cited)
-        found.append((1 / ranks[0] if ranks else 0.0, recall))
+        order = others[np.argsort(-(adapted[others] @ adapted[citing]))][:CANDIDATES]
+        found.append(figures(order, cited))
     return np.array(found).reshape(-1, 2)
+
+
+def figures(order: Places, cited: set[int]) -> tuple[float, float]:
+    """Reciprocal rank of the first cited document, and recall at 10."""
+    ranks = [rank for rank, other in enumerate(order.tolist(), start=1) if other in cited]
+    return (1 / ranks[0] if ranks else 0.0, sum(rank <= 10 for rank in ranks) / len(cited))
 
 
 if __name__ == "__main__":
