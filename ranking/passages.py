@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from itertools import chain
 
 import numpy as np
 from ahocorasick_rs import AhoCorasick, MatchKind
@@ -17,6 +18,7 @@ from ranking.terms import Frequencies
 from ranking.tokens import MARKS
 
 Vectors = NDArray[np.float32]
+_Places = NDArray[np.int64]
 
 _INSIDE = re.compile(rf"[\w{MARKS}]")
 _BLANK = re.compile(r"\s+")
@@ -79,10 +81,12 @@ def terms(text: str, top_terms: str, frequencies: Frequencies, *, common: bool =
 
 def cosines(windows: Vectors, query: Vectors) -> Vectors:
     """The cosine of each window ``[windows, dimensions]`` and the query ``[dimensions]``."""
-    norms = np.linalg.norm(windows, axis=1)
     # an unverified row of an earlier version may hold any numbers
     with np.errstate(all="ignore"):
-        found: Vectors = np.nan_to_num(np.clip(windows @ query / np.maximum(norms, 1e-9), -1, 1))
+        norms = np.sqrt(np.einsum("ij,ij->i", windows, windows))
+        # unlike BLAS, this gives equal windows equal cosines
+        products = np.einsum("ij,j->i", windows, query)
+        found: Vectors = np.nan_to_num(np.clip(products / np.maximum(norms, 1e-9), -1, 1))
     return found
 
 
@@ -109,9 +113,7 @@ def shares_of(texts: Sequence[str], ends: Sequence[Sequence[int]], asked: Terms)
     sizes = np.array([len(own) for own in ends])
     if not asked.weights or not texts:
         return [np.zeros(size, dtype=np.float32) for size in sizes]
-    found = [occurrences(text, asked) for text in texts]
-    starts, terms = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    owner = np.repeat(np.arange(len(texts)), [len(own) for own, _ in found])
+    starts, terms, owner = _occurrences_of(texts, asked)
     weights = np.array(list(asked.weights.values()))
     lengths = np.array([len(text) for text in texts])
     bases = _firsts(lengths + 2)
@@ -157,29 +159,69 @@ def _covered(
     return np.asarray(sums[:count], dtype=np.float64)
 
 
-def occurrences(text: str, asked: Terms) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+def _occurrences_of(texts: Sequence[str], asked: Terms) -> tuple[_Places, _Places, _Places]:
+    """First characters of the query's words in some texts, their numbers, and those of the texts.
+
+    Short texts are searched as one, because each search costs more than reading such a text.
+    """
+    found: list[tuple[_Places, _Places, _Places]] = []
+    for first, last in _blocks([len(text) for text in texts]):
+        starts, terms = _found("\n".join(map(_lowered, texts[first:last])), asked)
+        bounds = np.cumsum([0, *(len(text) + 1 for text in texts[first:last])])
+        own = np.searchsorted(bounds, starts, side="right") - 1
+        found.append((starts - bounds[own], terms, own + first))
+    starts, terms, owner = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return starts, terms, owner
+
+
+def _blocks(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
+    """Neighbours of at most ``_STEP`` characters together, or one that is longer."""
+    first = total = 0
+    for place, length in enumerate(lengths):
+        if place > first and total + length >= _STEP:
+            yield first, place
+            first, total = place, 0
+        total += length + 1
+    yield first, len(lengths)
+
+
+def occurrences(text: str, asked: Terms) -> tuple[_Places, _Places]:
     """First characters of the query's words in a text, and the number of the word of each."""
+    return _found(_lowered(text), asked)
+
+
+def _lowered(text: str) -> str:
     # the only letter that becomes several in lower case
     low = text.replace("İ", "i").lower()
-    if not asked.weights:
-        return np.zeros(0, dtype=np.int64), np.zeros(0, dtype=np.int64)
     # an unverified row of an earlier version may hold bytes that are not UTF-8
-    low = low if low.isascii() else low.encode("utf-8", "replace").decode()
+    return low if low.isascii() else low.encode("utf-8", "replace").decode()
+
+
+def _found(low: str, asked: Terms) -> tuple[_Places, _Places]:
+    none = np.zeros(0, dtype=np.int64)
+    if not asked.weights:
+        return none, none
     finder = _finder(tuple(asked.weights))
     longest = max(map(len, asked.weights))
-    starts: list[int] = []
-    terms: list[int] = []
+    found: list[tuple[_Places, _Places]] = [(none, none)]
+    total = 0
     for begin in range(0, len(low), _STEP):
         # a word may cross the border
-        piece = low[begin : begin + _STEP + longest]
-        for number, first, last in finder.find_matches_as_indexes(piece):
-            at, end = begin + first, begin + last
-            if first < _STEP and not (_inside(low[at - 1 : at]) or _inside(low[end : end + 1])):
-                starts.append(at)
-                terms.append(number)
-        if len(starts) > _MOST_OCCURRENCES:
+        matches = finder.find_matches_as_indexes(low[begin : begin + _STEP + longest])
+        values = np.fromiter(chain.from_iterable(matches), np.int64, 3 * len(matches))
+        terms, firsts, lasts = values.reshape(-1, 3).T
+        # with the characters before and behind
+        around = f" {low[begin : begin + _STEP + longest + 1]} "
+        if begin:
+            around = low[begin - 1] + around[1:]
+        codes = np.frombuffer(around.encode("utf-32-le"), "<u4")
+        kept = (firsts < _STEP) & ~(_inside(codes[firsts]) | _inside(codes[lasts + 1]))
+        found.append((firsts[kept] + begin, terms[kept]))
+        total += len(found[-1][0])
+        if total > _MOST_OCCURRENCES:
             break
-    return np.array(starts, dtype=np.int64), np.array(terms, dtype=np.int64)
+    starts, numbers = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    return starts, numbers
 
 
 @lru_cache(_FINDERS)
@@ -188,8 +230,19 @@ def _finder(words: tuple[str, ...]) -> AhoCorasick:
     return AhoCorasick(words, matchkind=MatchKind.LeftmostLongest, store_patterns=False)
 
 
-def _inside(char: str) -> bool:
+def _inside(codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
+    """Whether each character can stand inside a word."""
+    inside: NDArray[np.bool_] = _ASCII[np.minimum(codes, 127)]
+    for place in np.flatnonzero(codes > 127).tolist():
+        inside[place] = _in_word(chr(codes[place]))
+    return inside
+
+
+def _in_word(char: str) -> bool:
     return _INSIDE.match(char) is not None
+
+
+_ASCII = np.array([_in_word(chr(code)) for code in range(128)])
 
 
 def snippet(text: str, start: int, end: int, size: int, asked: Terms) -> tuple[int, int]:
@@ -217,7 +270,7 @@ def snippet(text: str, start: int, end: int, size: int, asked: Terms) -> tuple[i
     if first > end - size:
         first = end - size
         blank = _BLANK.search(text, first, first + int(_LEAD * size))
-        if blank and _inside(text[first - 1]):
+        if blank and _in_word(text[first - 1]):
             first = blank.end()
     return _whole(text, first, min(first + size, end))
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from ranking import passages as ranking
 from service.index.query.reading import Query
-from service.index.rows import records, vectors
+from service.index.rows import vectors
 from service.index.rows.checksums import texts
 from windowing.pooling import Vectors
 
@@ -74,30 +74,35 @@ class Scored:
 
 def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
     """The documents of some rows by id, without those whose windows contradict themselves."""
-    found = {}
-    held = texts(rows["text"]) if "text" in rows.schema.names else [None] * rows.num_rows
-    columns = (texts(rows["id"]), texts(rows["digest"]), held)
+    read = "text" in rows.schema.names
+    held = texts(rows["text"]) if read else [None] * rows.num_rows
     ends, blobs = ends_of(rows), vectors.blobs(rows["windows"])
-    read = [place for place, text in enumerate(held) if text is not None]
-    made = ranking.shares_of(
-        [held[place] or "" for place in read], [ends[place] for place in read], asked.terms
-    )
-    shares = dict(zip(read, made, strict=True))
-    for place, (name, digest, text) in enumerate(zip(*columns, strict=True)):
-        windows = windows_of(blobs[place], ends[place], asked)
-        if windows is not None:
-            cosines = ranking.cosines(windows, asked.query.vector)
-            own = shares.get(place, np.zeros_like(cosines))
-            scores = cosines if text is None else asked.scores(cosines, own)
-            found[name] = Scored(digest, text, ends[place], scores, cosines, own)
+    whole = [place for place, blob in enumerate(blobs) if _whole(blob, ends[place], asked)]
+    if not whole:
+        return {}
+    # many small arrays would take most of the time
+    flat = np.frombuffer(b"".join(blobs[place] or b"" for place in whole), "<f2")
+    windows = flat.astype(np.float32).reshape(-1, asked.query.vector.size)
+    cosines = ranking.cosines(windows, asked.query.vector)
+    shares, scores = np.zeros_like(cosines), cosines
+    if read:
+        found_in = [held[place] or "" for place in whole]
+        made = ranking.shares_of(found_in, [ends[place] for place in whole], asked.terms)
+        shares = np.concatenate(made)
+        scores = asked.scores(cosines, shares)
+    found, last = {}, 0
+    columns = texts(rows["id"]), texts(rows["digest"])
+    for place in whole:
+        first, last = last, last + len(ends[place])
+        name, digest = (column[place] for column in columns)
+        parts = (values[first:last] for values in (scores, cosines, shares))
+        found[name] = Scored(digest, held[place], ends[place], *parts)
     return found
 
 
-def windows_of(blob: bytes | None, ends: Sequence[int], asked: Asked) -> Vectors | None:
-    """Windows ``[windows, dimensions]``; None if an unverified row contradicts itself."""
-    if not ends or len(blob or b"") != len(ends) * asked.query.vector.size * 2:
-        return None
-    return records.windows(blob, list(ends)).vectors
+def _whole(blob: bytes | None, ends: Sequence[int], asked: Asked) -> bool:
+    """Whether a row has as many windows as ends; an unverified one may contradict itself."""
+    return bool(ends) and len(blob or b"") == len(ends) * asked.query.vector.size * 2
 
 
 def ends_of(rows: pa.Table) -> list[list[int]]:
