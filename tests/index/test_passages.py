@@ -115,16 +115,21 @@ def test_a_document_and_its_part_leave_the_document_out(
     assert twin["cosine"] == pytest.approx(1, abs=0.01)
 
 
-def test_a_sentence_of_a_long_document_is_found_among_many_short_ones(light_server: Server) -> None:
+@pytest.mark.parametrize("triples", [0, 44])
+def test_a_sentence_of_a_long_document_is_found_among_many_short_ones(
+    light_server: Server, triples: int
+) -> None:
     call(light_server, "PUT", "/indexes/short", {}, status=201)
     try:
         filler = [f"Sentence {number} is about nothing at all." for number in range(800)]
         sentence = "A quokka fears the zebra when harvest and winter come."
         long = " ".join([*filler[:400], sentence, *filler[400:]])
-        # BM25 prefers each of these
-        short = [
-            {"id": f"s{n}", "text": f"Harvest, winter: {n}."} for n in range(passages.WORDED + 30)
-        ]
+        # BM25 prefers each of these; some have three of the words
+        pairs = 60 if triples else passages.WORDED + 30
+        texts = [f"Harvest, winter: {n}." for n in range(pairs)]
+        between = "Much else is said in this text. " * 25
+        texts += [f"Harvest, winter. {between} Zebra {n}." for n in range(triples)]
+        short = [{"id": f"s{n}", "text": text} for n, text in enumerate(texts)]
         others = [{"id": f"o{n}", "text": f"Other {n}."} for n in range(2 * len(short))]
         upsert(light_server, "short", *short, *others, {"id": "long", "text": long})
         query = {"index": "short", "text": "harvest winter zebra quokka", "mode": "words"}
@@ -132,7 +137,7 @@ def test_a_sentence_of_a_long_document_is_found_among_many_short_ones(light_serv
         assert best["id"] == "long"
         passage = best["passages"][0]
         assert sentence in long[passage["start"] : passage["end"]]
-        assert passage["words"] > 2 * rest[0]["score"]
+        assert passage["words"] > (1.2 if triples else 2) * rest[0]["score"]
         assert rest[0]["id"].startswith("s")
     finally:
         httpx.delete(f"{light_server.url}/indexes/short")
@@ -267,6 +272,20 @@ def test_words_are_found_whole_and_in_any_step(monkeypatch: pytest.MonkeyPatch) 
     # bytes of a damaged row that are not UTF-8
     starts, _ = ranking.occurrences("\udcff art", asked)
     assert starts.tolist() == [2]
+
+
+def test_words_in_several_texts_are_those_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    # a word would cross the border of the first two if nothing stood between them
+    texts = ["An art", "icles of art. " * 3, "", "Ünlü \u4e00 art", "İ art " * 40, "no word"]
+    ends = [[len(text) // 2, len(text)] if text else [0] for text in texts]
+    asked = ranking.Terms({"art": 2.0, "articles": 1.0, "of": 1.0}, 4.0, 10)
+    each = [ranking.shares(text, own, asked) for text, own in zip(texts, ends, strict=True)]
+    assert [bool(own.any()) for own in each] == [True, True, False, True, True, False]
+    for step in (1, 7, 20, 1 << 16):
+        monkeypatch.setattr(ranking, "_STEP", step)
+        together = ranking.shares_of(texts, ends, asked)
+        for own, found in zip(each, together, strict=True):
+            np.testing.assert_array_equal(own, found)
 
 
 @pytest.mark.parametrize("mode", ["cosine", "words", "hybrid"])

@@ -11,22 +11,20 @@ import numpy as np
 import pyarrow as pa
 from lancedb.query import BooleanQuery, FullTextQuery, MatchQuery, Occur
 from lancedb.query import FullTextOperator as Op
-from numpy.typing import NDArray
 
 from ranking import passages as ranking
-from ranking.bags import Bag, title_in
 from service import executors
 from service.index.documents import Index
 from service.index.query.filters import Where, filtered, live, sql
-from service.index.query.passage_scores import VECTOR_SHARE, Asked, scored
+from service.index.query.passage_scores import Asked, scored
 from service.index.query.reading import Query, matching, ordered
-from service.index.rows import checksums, terms, vectors
+from service.index.rows import checksums, vectors
 from service.index.rows.checksums import Part, texts
 
 if TYPE_CHECKING:
     from lancedb.query import AsyncVectorQuery
 
-# documents whose texts a search by words reads: those that contain most of the query's words
+# documents whose texts a search by words reads
 READ = 64
 # words whose sets find documents
 _COMBINED = 4
@@ -127,10 +125,10 @@ def _all(words: Sequence[str]) -> FullTextQuery:
     return MatchQuery(" ".join(words), "text", operator=Op.AND)  # type: ignore[call-arg]
 
 
-async def sized(index: Index, query: Query, rows: Sequence[int]) -> list[Candidate]:
+async def described(index: Index, query: Query, rows: Sequence[int]) -> dict[int, Candidate]:
     """The documents of some rows, in their order, without that of the query."""
     if not rows:
-        return []
+        return {}
     taken = index.table.take_row_ids(list(rows)).with_row_id().select(["id", "window_ends"])
     found = await taken.to_arrow()
     held = zip(
@@ -145,7 +143,7 @@ async def sized(index: Index, query: Query, rows: Sequence[int]) -> list[Candida
         for row, name, ends in held
         if name != query.id
     }
-    return [known[row] for row in rows if row in known]
+    return {row: known[row] for row in rows if row in known}
 
 
 def bounded(candidates: Sequence[Candidate]) -> list[Candidate]:
@@ -158,42 +156,3 @@ def bounded(candidates: Sequence[Candidate]) -> list[Candidate]:
             break
         taken.append(one)
     return taken
-
-
-async def likely(
-    index: Index, rows: list[int], near: Near, asked: Asked, idf: NDArray[np.float32]
-) -> list[int]:
-    """The ``READ`` rows that may have the best windows: no window has more words than all.
-
-    A document without stored words may have all words of the query.
-    """
-    # and the query's own document
-    most = max(READ, 2 * asked.documents) + 1
-    if len(rows) <= most or not asked.terms.weights:
-        return rows
-    held = await _bags(index, rows)
-    words = " ".join(asked.terms.weights)
-    shares = np.nan_to_num(await executors.STORE.run(title_in, words, held, idf), nan=1.0)
-    scores = shares
-    if asked.mode == "hybrid":
-        cosines = np.array([near.get(row, np.nan) for row in rows])
-        # a document that the search by windows missed has no window nearer than those it found
-        cosines = np.nan_to_num(cosines, nan=float(np.nanmin(np.append(cosines, 1.0))))
-        scores = VECTOR_SHARE * cosines + (1 - VECTOR_SHARE) * shares
-    order = np.argsort(-scores, kind="stable")[:most].tolist()
-    return [rows[place] for place in order]
-
-
-async def _bags(index: Index, rows: list[int]) -> list[Bag]:
-    """The stored words of each row; empty if they are missing or damaged."""
-    if terms.COLUMN not in index.schema.names:
-        return [b""] * len(rows)
-    taken = index.table.take_row_ids(rows).with_row_id().select(["digest", terms.COLUMN])
-    return await executors.STORE.run(_opened, await taken.to_arrow(), rows)
-
-
-def _opened(found: pa.Table, rows: Sequence[int]) -> list[Bag]:
-    values = zip(found[terms.COLUMN].to_pylist(), texts(found["digest"]), strict=True)
-    bags = [terms.opened(value, digest) or b"" for value, digest in values]
-    known = dict(zip(found["_rowid"].to_pylist(), bags, strict=True))
-    return [known.get(row, b"") for row in rows]

@@ -12,7 +12,6 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 import pyarrow as pa
-from numpy.typing import NDArray
 
 from ranking import passages as ranking
 from ranking.fusion import fuse
@@ -21,13 +20,13 @@ from service.errors import InvalidError
 from service.index.documents import Index
 from service.index.query.filters import Where
 from service.index.query.passage_candidates import (
+    READ,
     Candidate,
     bounded,
     by_sets,
     by_window,
     by_words,
-    likely,
-    sized,
+    described,
 )
 from service.index.query.passage_scores import Asked, Mode, Scored, scored
 from service.index.query.reading import Query
@@ -42,6 +41,8 @@ CANDIDATES = 50
 # documents that a search by words gives, and one by sets of two or three words
 WORDED = 100
 IN_SETS = 50
+# words of a query that find documents; all of them rank the windows
+SOUGHT = 16
 
 # parts of an answer that the search has not read yet
 _REST = (Part.STATE, Part.VECTOR, Part.HEAD)
@@ -140,13 +141,13 @@ async def search(
     frequencies = await index.vocabulary.frequencies(index)
     top = await executors.STORE.run(frequencies.top_terms, query.text)
     asked = Asked(query, mode, ranking.terms(query.text, top, frequencies), form.documents)
-    candidates = await _candidates(index, asked, top, frequencies.idf, where)
+    candidates = await _candidates(index, asked, top, where)
     if mode == "words" and not (candidates and asked.terms.weights):
         # no document has any of the rare words, or the query has none
         every = ranking.terms(query.text, top, frequencies, common=True)
         if every.weights != asked.terms.weights:
             asked = replace(asked, terms=every)
-            candidates = await _candidates(index, asked, top, frequencies.idf, where)
+            candidates = await _candidates(index, asked, top, where)
     parts = (Part.WINDOWS,) if mode == "cosine" else (Part.WINDOWS, Part.TEXT)
     scores: dict[str, float] = {}
     kept: dict[str, Scored] = {}
@@ -160,33 +161,33 @@ async def search(
     return await _answer(index, [held[name] for name in _ordered(scores)], kept, asked, form)
 
 
-async def _candidates(
-    index: Index, asked: Asked, top: str, idf: NDArray[np.float32], where: Where | None
-) -> list[Candidate]:
+async def _candidates(index: Index, asked: Asked, top: str, where: Where | None) -> list[Candidate]:
     """The documents whose windows are compared, the most promising ones first.
 
     Args:
         index: whose windows are searched.
         asked: the query.
         top: its top terms, for a query without words to look for.
-        idf: of each bucket.
         where: a condition on documents.
     """
     query, mode = asked.query, asked.mode
     depth = max(CANDIDATES, 2 * asked.documents)
     if mode == "cosine":
         near = await by_window(index, query, depth, where)
-        return (await sized(index, query, list(near)))[:depth]
+        held = await described(index, query, list(near))
+        return list(held.values())[:depth]
     words = list(asked.terms.weights)
     near, worded, pairs, triples = await asyncio.gather(
         by_window(index, query, depth if mode == "hybrid" else 0, where),
-        by_words(index, " ".join(words) or top, WORDED, where),
+        by_words(index, " ".join(words[:SOUGHT]) or top, WORDED, where),
         by_sets(index, words, 2, IN_SETS, where),
         by_sets(index, words, 3, IN_SETS, where),
     )
-    rows = list(fuse(list(near), worded, pairs, triples))
-    rows = await likely(index, rows, near, asked, idf)
-    return bounded(await sized(index, query, rows))
+    # a long document with the query's words is often found by its sets of three only
+    rows = list(fuse(list(near), worded, pairs, triples, triples))
+    # and the query's own document
+    most = max(READ, 2 * asked.documents) + 1
+    return bounded(list((await described(index, query, rows[:most])).values()))
 
 
 def _ordered(scores: Mapping[str, float]) -> list[str]:
