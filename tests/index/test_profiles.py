@@ -173,6 +173,22 @@ def test_links_choose_the_share_of_the_mean(tmp_path: Path, share: float) -> Non
     asyncio.run(test())
 
 
+@pytest.mark.parametrize(("other", "share"), [(80, 0.75), (4, SHARE)])
+def test_links_must_surely_prefer_another_share_of_the_mean(other: int, share: float) -> None:
+    # the links of one in ``other`` documents prefer a fourth, those of the rest three fourths
+    corpus = windows(80)
+    orders = [np.argsort(-adapted(corpus, held)) for held in (0.25, 0.75)]
+    sample = Sample(DIMENSIONS)
+    for number, part in enumerate(corpus.astype(np.float32)):
+        cited = orders[number % other > 0][number, :5]
+        vector = unit(part.mean(axis=0)).astype(np.float32)
+        sample.add(f"d{number}", vector, part, [f"d{place}" for place in cited])
+    profile, _ = sample.fit()
+    assert profile is not None
+    mean = share * unit(corpus.mean(axis=1)).mean(axis=0)
+    np.testing.assert_allclose(profile.mean, mean, atol=1e-4)
+
+
 @pytest.mark.parametrize(("short", "used"), [(75, True), (76, False)])
 def test_a_profile_of_an_earlier_version_does_not_speak_for_short_documents(
     tmp_path: Path, short: int, used: bool
