@@ -223,7 +223,7 @@ async def optimize(
         table: of an index.
         sync: brings the new files to disk before the versions that they replace are removed.
         step: called with what begins.
-        rebuild: whether to build all indexes again.
+        rebuild: whether to merge all small fragments, and build all indexes again.
         between: as for ``working``.
 
     Returns:
@@ -234,7 +234,7 @@ async def optimize(
     """
     async with working(table, between) as work:
         step("merge small files and update the indexes")
-        merged = await work.merge()
+        merged = await work.merge(every=rebuild)
         if sync is not None:
             await sync()
         if not await pins.held(table):

@@ -24,7 +24,7 @@ from service.index.commits import Upsert
 from service.index.indexes import Indexes
 from service.index.maintenance import Maintainer, optimize
 from service.index.merging import groups, process
-from service.index.merging.__main__ import merge
+from service.index.merging.__main__ import merge, update
 from service.index.merging.groups import COVERED, FULL_BYTES, GROUP_BYTES, Fragment, next_group
 from service.index.rows.record import encoded
 from service.index.storage import layout, manifest
@@ -77,6 +77,11 @@ class TestGroups:
         # a merge that makes a full one is worth it
         large = [small(number, bytes=FULL_BYTES // 2, covered=frozenset("a")) for number in (0, 1)]
         assert ids(next_group(large)) == [0, 1]
+        # others and deleted rows come first if the indexes are not to be written again
+        assert next_group(large, covered=False) is None
+        assert ids(next_group([*large, small(2), small(3)], covered=False)) == [2, 3]
+        gone = small(4, bytes=FULL_BYTES, deleted=2, covered=frozenset("a"))
+        assert ids(next_group([*large, gone], covered=False)) == [4]
 
 
 def files(folder: Path) -> set[str]:
@@ -124,6 +129,27 @@ def test_a_full_file_is_not_written_again(tmp_path: Path, monkeypatch: pytest.Mo
     stores.run(scenario())
 
 
+@pytest.mark.parametrize("every", [False, True])
+def test_files_that_indexes_cover_are_merged_one_group_at_a_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: bool
+) -> None:
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        table = await put(indexes, 0, 8)
+        bytes_of_one = await process.size(table) // 8
+        monkeypatch.setattr(groups, "FULL_BYTES", int(1.5 * bytes_of_one))
+        monkeypatch.setattr(groups, "GROUP_BYTES", int(2.5 * bytes_of_one))
+        uri = await table.uri()
+        assert await asyncio.to_thread(update, uri, None) == []
+        await put(indexes, 8, 2)
+        # two that no index covers, and two or all of eight that some cover
+        assert await asyncio.to_thread(merge, uri, None, every=every) == (10 if every else 4)
+        assert await table.count_rows() == 10
+
+    stores.run(scenario())
+
+
 def test_a_process_that_ends_early_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -136,9 +162,9 @@ def test_a_process_that_ends_early_is_reported(
         async with process.working(table) as work:
             os.kill(child(), signal.SIGKILL)
             with pytest.raises(RuntimeError, match="too little memory"):
-                await work.merge()
+                await work.merge(every=False)
         async with process.working(table) as work:
-            await work.merge()
+            await work.merge(every=False)
             pid = child()
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)

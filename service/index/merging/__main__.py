@@ -34,17 +34,23 @@ _BATCH_BYTES = 8 << 20
 # Fewer new rows count as this many, so small segments of an index are merged each time: in
 # milliseconds.
 FEW = 1_024
+# Each merge of fragments that indexes cover writes these indexes again. An index of an earlier
+# version has many such fragments, so each maintenance merges one group of them.
+MOST_COVERED = 1
 # writers may change the same fragments meanwhile
 _ATTEMPTS = 3
 
 
-def merge(uri: str, options: dict[str, str] | None, most: int | None = None) -> int:
+def merge(
+    uri: str, options: dict[str, str] | None, most: int | None = None, *, every: bool = False
+) -> int:
     """Merge the small files of a table, each group in a commit of its own.
 
     Args:
         uri: of the table.
         options: of its store.
         most: number of groups; all by default.
+        every: merge all groups that indexes cover, not only ``MOST_COVERED``.
 
     Returns:
         The number of merged fragments.
@@ -52,13 +58,13 @@ def merge(uri: str, options: dict[str, str] | None, most: int | None = None) -> 
     Raises:
         OSError, RuntimeError: the store fails, or writers changed the same fragments each time.
     """
-    merged = failed = groups = 0
+    merged = failed = groups = covered = 0
     while True:
         if groups == most:
             return merged
         table = lance.dataset(uri, storage_options=options)
         held = fragments(table)
-        group = next_group(held)
+        group = next_group(held, covered=every or covered < MOST_COVERED)
         if group is None:
             return merged
         try:
@@ -72,6 +78,7 @@ def merge(uri: str, options: dict[str, str] | None, most: int | None = None) -> 
             return merged
         merged += removed
         groups += 1
+        covered += len(group) > 1 and bool(group[0].covered)
 
 
 def fragments(table: lance.LanceDataset) -> list[Fragment]:
@@ -158,7 +165,8 @@ def main(lines: Iterator[bytes]) -> None:
         match given["do"]:
             case "merge":
                 try:
-                    answer["merged"] = merge(uri, options, given["most"])
+                    most, every = given["most"], given["every"]
+                    answer["merged"] = merge(uri, options, most, every=every)
                 except (OSError, RuntimeError) as error:
                     if not conflicting(error):
                         raise

@@ -61,8 +61,11 @@ class Merged:
 class Work(Protocol):
     """The maintenance of one table."""
 
-    async def merge(self) -> Merged:
+    async def merge(self, *, every: bool) -> Merged:
         """Merge small files and update the indexes.
+
+        Args:
+            every: merge all files that indexes cover, not only some of them.
 
         Raises:
             OSError, RuntimeError: the store fails, or others changed the same indexes.
@@ -130,10 +133,10 @@ class _Here:
         self._stack = stack
         self._other: _There | None = None
 
-    async def merge(self) -> Merged:
+    async def merge(self, *, every: bool) -> Merged:
         if await self._optimize(pins.NEVER):
             return Merged(whole=True)
-        return await (await self._apart()).merge()
+        return await (await self._apart()).merge(every=every)
 
     async def remove(self, older_than: timedelta) -> None:
         if not await self._optimize(older_than):
@@ -175,20 +178,20 @@ class _There:
         self._between = between
         self._process = process
 
-    async def merge(self) -> Merged:
-        whole = await self._groups(None) is not None
+    async def merge(self, *, every: bool) -> Merged:
+        whole = await self._groups(None, every=every) is not None
         for _ in range(0 if whole else _HELD_GROUPS):
             async with self._between():
-                merged = await self._groups(1)
+                merged = await self._groups(1, every=every)
             if not merged:
                 whole = merged == 0
                 break
         doubled: list[str] = (await self._ask("update"))["doubled"]
         return Merged(whole, doubled)
 
-    async def _groups(self, most: int | None) -> int | None:
+    async def _groups(self, most: int | None, *, every: bool) -> int | None:
         """The number of merged fragments; None if writers changed them each time."""
-        merged: int | None = (await self._ask("merge", most=most))["merged"]
+        merged: int | None = (await self._ask("merge", most=most, every=every))["merged"]
         return merged
 
     async def remove(self, older_than: timedelta) -> None:
