@@ -90,9 +90,11 @@ async def _run(settings: Settings, name: str, rebuild: bool) -> tuple[Condition,
         index = await indexes.open(name)
         before = await condition(index)
         with IndexProgress(Console(stderr=True)) as progress:
-            await optimize(
-                indexes, name, index, lambda what: progress.step(f"{name}: {what}"), rebuild=rebuild
-            )
+
+            def show(what: str) -> None:
+                progress.step(f"{name}: {what}")
+
+            await optimize(indexes, name, index, show, every=True, rebuild=rebuild)
             progress.ended()
         await store.record(name)
         return before, await condition(index)
@@ -104,6 +106,7 @@ async def optimize(
     index: Index,
     step: Callable[[str], None],
     *,
+    every: bool = False,
     rebuild: bool = False,
 ) -> None:
     """Maintain an index; waits until no other process does so.
@@ -113,7 +116,7 @@ async def optimize(
         name: of the index.
         index: to maintain.
         step: called with what begins.
-        rebuild: whether to build all indexes again.
+        every, rebuild: as for ``maintenance.optimize``.
 
     Raises:
         CommandError: other processes wrote too much.
@@ -131,7 +134,7 @@ async def optimize(
     async with indexes.leases.kept(lease, LEASE_SECONDS):
         for _ in range(_ATTEMPTS):
             try:
-                if await maintain(indexes, name, index, step, rebuild=rebuild):
+                if await maintain(indexes, name, index, step, every=every, rebuild=rebuild):
                     return
             except RuntimeError as error:
                 if not conflicting(error):

@@ -173,6 +173,7 @@ async def maintain(
     index: Index,
     step: Callable[[str], None] = lambda _: None,
     *,
+    every: bool = False,
     rebuild: bool = False,
     between: Between = nullcontext,
 ) -> bool:
@@ -183,7 +184,7 @@ async def maintain(
         name: of the index.
         index: to maintain.
         step: called with what begins.
-        rebuild, between: as for ``optimize``.
+        every, rebuild, between: as for ``optimize``.
 
     Returns:
         The result of ``optimize``.
@@ -191,7 +192,12 @@ async def maintain(
     if len(await indexes.generations(name)) == 1:
         await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
     whole = await optimize(
-        index.table, indexes.database.sync, step, rebuild=rebuild, between=between
+        index.table,
+        indexes.database.sync,
+        step,
+        every=every,
+        rebuild=rebuild,
+        between=between,
     )
     # opening the table tells the caches the size of its new index over words, even before a search
     database = indexes.database
@@ -211,6 +217,7 @@ async def optimize(
     sync: Callable[[], Awaitable[None]] | None = None,
     step: Callable[[str], None] = lambda _: None,
     *,
+    every: bool = False,
     rebuild: bool = False,
     between: Between = nullcontext,
 ) -> bool:
@@ -223,7 +230,8 @@ async def optimize(
         table: of an index.
         sync: brings the new files to disk before the versions that they replace are removed.
         step: called with what begins.
-        rebuild: whether to merge all small fragments, and build all indexes again.
+        every: merge all small fragments that indexes cover, not only some of them.
+        rebuild: whether to build all indexes again.
         between: as for ``working``.
 
     Returns:
@@ -234,7 +242,7 @@ async def optimize(
     """
     async with working(table, between) as work:
         step("merge small files and update the indexes")
-        merged = await work.merge(every=rebuild)
+        merged = await work.merge(every=every)
         if sync is not None:
             await sync()
         if not await pins.held(table):

@@ -15,7 +15,7 @@ from lancedb.table import AsyncTable
 from structlog.testing import capture_logs
 
 from corpora.documents import Document
-from service.bulk import loader
+from service.bulk import loader, optimizing
 from service.bulk.encoding import Encoded
 from service.bulk.loader import Batch, here
 from service.bulk.updating import Outcome, Updater
@@ -148,6 +148,32 @@ def test_files_that_indexes_cover_are_merged_one_group_at_a_time(
         assert await table.count_rows() == 10
 
     stores.run(scenario())
+
+
+def test_the_command_asks_for_every_group_and_other_maintenance_for_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(process, "SMALL_BYTES", 0)
+    monkeypatch.setattr(process, "started", piped.merging_process)
+    asked: list[object] = []
+    ask = process._There._ask
+
+    async def noted(self: process._There, work: str, **given: object) -> object:
+        asked.extend([given["every"]] if work == "merge" else [])
+        return await ask(self, work, **given)
+
+    monkeypatch.setattr(process._There, "_ask", noted)
+
+    async def scenario() -> None:
+        indexes = await stores.open_indexes(tmp_path)
+        await indexes.create("x", {})
+        await put(indexes, 0, 2)
+        index = await indexes.open("x")
+        await optimizing.optimize(indexes, "x", index, lambda _: None)
+        await optimizing.optimize(indexes, "x", index, lambda _: None, every=True)
+
+    stores.run(scenario())
+    assert asked == [False, True]
 
 
 def test_a_process_that_ends_early_is_reported(
