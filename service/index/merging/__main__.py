@@ -23,7 +23,7 @@ import orjson
 from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
-from service.index.merging.groups import GROUP_BYTES, Fragment, next_group
+from service.index.merging.groups import GROUP_BYTES, Fragment, joins_covered, next_group
 from service.index.merging.segments import newest
 from service.index.rows.columns import prepare
 from service.index.rows.keyed import conflicting
@@ -34,9 +34,6 @@ _BATCH_BYTES = 8 << 20
 # Fewer new rows count as this many, so small segments of an index are merged each time: in
 # milliseconds.
 FEW = 1_024
-# Each merge of fragments that indexes cover writes these indexes again. An index of an earlier
-# version has many such fragments, so each maintenance merges one group of them.
-MOST_COVERED = 1
 # writers may change the same fragments meanwhile
 _ATTEMPTS = 3
 
@@ -46,11 +43,14 @@ def merge(
 ) -> int:
     """Merge the small files of a table, each group in a commit of its own.
 
+    Each merge of files that indexes cover writes these indexes again. A table of an earlier version
+    has many such files, so each maintenance merges one group of them.
+
     Args:
         uri: of the table.
         options: of its store.
         most: number of groups; all by default.
-        every: merge all groups that indexes cover, not only ``MOST_COVERED``.
+        every: merge all groups that indexes cover, not only one.
 
     Returns:
         The number of merged fragments.
@@ -58,13 +58,14 @@ def merge(
     Raises:
         OSError, RuntimeError: the store fails, or writers changed the same fragments each time.
     """
-    merged = failed = groups = covered = 0
+    merged = failed = groups = 0
+    covered = True
     while True:
         if groups == most:
             return merged
         table = lance.dataset(uri, storage_options=options)
         held = fragments(table)
-        group = next_group(held, covered=every or covered < MOST_COVERED)
+        group = next_group(held, covered=covered)
         if group is None:
             return merged
         try:
@@ -78,7 +79,7 @@ def merge(
             return merged
         merged += removed
         groups += 1
-        covered += len(group) > 1 and bool(group[0].covered)
+        covered = covered and (every or not joins_covered(group))
 
 
 def fragments(table: lance.LanceDataset) -> list[Fragment]:

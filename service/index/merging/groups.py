@@ -39,16 +39,21 @@ class Fragment:
 def next_group(fragments: Sequence[Fragment], *, covered: bool = True) -> list[Fragment] | None:
     """Neighbours to merge, or one fragment to write without its deleted rows; None at the end.
 
-    Args:
-        fragments: of a table, in their order.
-        covered: whether to merge neighbours that indexes cover, too.
-
     Lance merges all fragments of fewer than a million rows each time, so each maintenance would
     read and write nearly the whole table. Here a fragment is rarely written more often than once
     for each factor of ``COVERED`` in size, as in a log-structured merge tree.
+
+    Args:
+        fragments: of a table, in their order.
+        covered: also merge neighbours that indexes cover.
     """
     found = _groups(fragments)
-    return next((one for one in found if covered or len(one) == 1 or not one[0].covered), None)
+    return next((group for group in found if covered or not joins_covered(group)), None)
+
+
+def joins_covered(group: Sequence[Fragment]) -> bool:
+    """Whether a group has several fragments, which indexes cover."""
+    return len(group) > 1 and bool(group[0].covered)
 
 
 def _groups(fragments: Sequence[Fragment]) -> Iterator[list[Fragment]]:
