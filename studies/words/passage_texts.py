@@ -40,9 +40,9 @@ from service.index.query.passage_candidates import (
     by_sets,
     by_window,
     by_words,
-    described,
+    sized,
 )
-from service.index.query.passage_scores import VECTOR_SHARE, Asked, scored
+from service.index.query.passage_scores import VECTOR_SHARE, Asked, Mode, scored
 from service.index.query.passages import CANDIDATES, IN_SETS, SOUGHT, WORDED
 from service.index.rows.checksums import Part
 from studies.fusion_shares import Asked as Judged
@@ -50,6 +50,7 @@ from studies.fusion_shares import embedded
 from training.evaluation.citations import difference_interval
 
 BEFORE = "by stored words"
+MODES: tuple[Mode, ...] = ("words", "hybrid")
 Figures = NDArray[np.float64]
 
 
@@ -61,7 +62,7 @@ class Found:
         lists: of the searches by windows, BM25, two and three words; the best first.
         names: ids.
         contained: share of the query's words in each document.
-        near: cosines of the nearest windows that the search by windows found.
+        near: cosines of the nearest windows of the documents that the search by windows found.
         scores: of the best passage, by mode.
         right: ids of the right documents.
     """
@@ -70,10 +71,10 @@ class Found:
     names: dict[int, str]
     contained: dict[int, float]
     near: dict[int, float]
-    scores: dict[str, dict[int, float]]
+    scores: dict[Mode, dict[int, float]]
     right: frozenset[str]
 
-    def searches(self, mode: str) -> list[list[int]]:
+    def searches(self, mode: Mode) -> list[list[int]]:
         """The lists of a mode: words uses no windows."""
         return list(self.lists if mode == "hybrid" else self.lists[1:])
 
@@ -108,33 +109,34 @@ async def candidates(index: Index, judged: Judged) -> Found:
     top = frequencies.top_terms(query.text)
     terms = ranking.terms(query.text, top, frequencies)
     words = list(terms.weights)
-    near = await by_window(index, query, CANDIDATES, None)
     lists = (
-        list(near),
+        await by_window(index, query, CANDIDATES, None),
         await by_words(index, " ".join(words[:SOUGHT]) or top, WORDED, None),
         await by_sets(index, words, 2, IN_SETS, None),
         await by_sets(index, words, 3, IN_SETS, None),
     )
-    held = await described(index, query, list(fuse(*lists)))
-    rows = {one.id: row for row, one in held.items()}
-    bags: dict[str, Bag] = await stored(index, list(held))
+    held = await sized(index, query, list(fuse(*lists)))
+    rows = {one.id: one.row for one in held}
+    bags: dict[str, Bag] = await stored(index, list(rows.values()))
     shares = title_in(" ".join(words), [bags.get(name, b"") for name in rows], frequencies.idf)
-    scores: dict[str, dict[int, float]] = {"words": {}, "hybrid": {}}
+    near: dict[int, float] = {}
+    scores: dict[Mode, dict[int, float]] = {mode: {} for mode in MODES}
     async for read in index.contents(list(rows), Part.TEXT, Part.WINDOWS):
         for mode, made in scores.items():
-            asked = Asked(query, "words" if mode == "words" else "hybrid", terms, 10)
-            made |= {rows[name]: one.best for name, one in scored(read, asked).items()}
+            found = scored(read, Asked(query, mode, terms, 10))
+            made |= {rows[name]: one.best for name, one in found.items()}
+        near |= {rows[name]: float(one.cosines.max()) for name, one in found.items()}
     return Found(
         lists,
-        {row: one.id for row, one in held.items()},
+        {one.row: one.id for one in held},
         dict(zip(rows.values(), np.nan_to_num(shares, nan=1.0).tolist(), strict=True)),
-        near,
+        {row: near[row] for row in lists[0] if row in near},
         scores,
         judged.right,
     )
 
 
-def by_stored_words(found: Found, mode: str) -> list[int]:
+def by_stored_words(found: Found, mode: Mode) -> list[int]:
     """The documents that contain most of the query's words, and are near in the mode hybrid."""
     rows = [row for row in fuse(*found.searches(mode)) if row in found.names]
     lowest, share = min(found.near.values(), default=1.0), float(VECTOR_SHARE)
@@ -143,13 +145,13 @@ def by_stored_words(found: Found, mode: str) -> list[int]:
     return sorted(rows, key=lambda row: -value[row])
 
 
-def in_turn(found: Found, mode: str) -> list[int]:
+def in_turn(found: Found, mode: Mode) -> list[int]:
     """The first of each list, then the second of each."""
     turns = chain.from_iterable(zip_longest(*found.searches(mode)))
     return list(dict.fromkeys(row for row in turns if row is not None))
 
 
-CHOICES: dict[str, Callable[[Found, str], list[int]]] = {
+CHOICES: dict[str, Callable[[Found, Mode], list[int]]] = {
     BEFORE: by_stored_words,
     "by ranks": lambda found, mode: list(fuse(*found.searches(mode))),
     "the first of each list in turn": in_turn,
@@ -162,7 +164,7 @@ CHOICES: dict[str, Callable[[Found, str], list[int]]] = {
 }
 
 
-def figures(found: Found, mode: str, rows: Sequence[int]) -> tuple[float, float]:
+def figures(found: Found, mode: Mode, rows: Sequence[int]) -> tuple[float, float]:
     """Reciprocal rank and recall at 10 if a search reads the texts of some rows."""
     scores = {found.names[row]: found.scores[mode].get(row, -1.0) for row in rows}
     best = sorted(scores, key=lambda name: (-scores[name], name))[:10]
@@ -173,7 +175,7 @@ def figures(found: Found, mode: str, rows: Sequence[int]) -> tuple[float, float]
 def report(found: Sequence[Found]) -> None:
     """A row for each choice in each mode."""
     table = Table("mode", "texts", "MRR", "", "recall@10", "", title=f"{len(found)} queries")
-    for mode in ("words", "hybrid"):
+    for mode in MODES:
         before = measured(found, mode, by_stored_words)
         every = np.array([figures(one, mode, list(one.names)) for one in found])
         table.add_row(mode, "all", *cells(before, every))
@@ -183,7 +185,7 @@ def report(found: Sequence[Found]) -> None:
 
 
 def measured(
-    found: Sequence[Found], mode: str, choose: Callable[[Found, str], list[int]]
+    found: Sequence[Found], mode: Mode, choose: Callable[[Found, Mode], list[int]]
 ) -> Figures:
     """The figures of each query."""
     made = []

@@ -18,7 +18,7 @@ from service.index import maintenance
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.query import filters, passage_candidates, search
-from service.index.query.passage_candidates import by_window, described
+from service.index.query.passage_candidates import by_window, sized
 from service.index.query.reading import Query
 from service.index.rows.record import Encoding, Record
 from tests.integrity import stores
@@ -206,7 +206,7 @@ def test_a_narrow_filter_finds_every_document_that_passes(
         found = {hit.id for hit in await search.cosine(index, query, 10, where)}
         assert (found == rare) is whole
         rows = await by_window(index, query, 10, where)
-        near = {one.id for one in (await described(index, query, list(rows))).values()}
+        near = {one.id for one in await sized(index, query, rows)}
         assert (near == rare) is whole
 
     monkeypatch.setattr(filters, "FILTERED_PARTS", 1)

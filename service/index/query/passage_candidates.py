@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from lancedb.query import BooleanQuery, FullTextQuery, MatchQuery, Occur
 from lancedb.query import FullTextOperator as Op
@@ -35,9 +34,6 @@ _CHARACTERS = 24_000_000
 # rows of an earlier version's table read at a time
 _SCAN_ROWS = 256
 
-# cosines of the nearest windows of documents by their rows, the nearest first
-Near = dict[int, float]
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
@@ -55,10 +51,10 @@ class Candidate:
     row: int
 
 
-async def by_window(index: Index, query: Query, limit: int, where: Where | None) -> Near:
-    """The documents with the nearest windows."""
+async def by_window(index: Index, query: Query, limit: int, where: Where | None) -> list[int]:
+    """The rows of the documents with the nearest windows, the nearest first."""
     if not limit:
-        return {}
+        return []
     if not vectors.searchable(index.schema):
         return await _by_every_window(index, query, limit, where)
 
@@ -75,15 +71,16 @@ async def by_window(index: Index, query: Query, limit: int, where: Where | None)
         )
 
     found = await ordered(search, _OVERSAMPLE * limit, "_distance", "ascending")
-    cosines = (1 - np.asarray(found["_distance"])).tolist()
     # the query's own document is among them
-    return dict(list(zip(found["_rowid"].to_pylist(), cosines, strict=True))[: limit + 1])
+    return list(dict.fromkeys(found["_rowid"].to_pylist()[: limit + 1]))
 
 
-async def _by_every_window(index: Index, query: Query, limit: int, where: Where | None) -> Near:
+async def _by_every_window(
+    index: Index, query: Query, limit: int, where: Where | None
+) -> list[int]:
     """The same in a table of an earlier version, whose windows LanceDB cannot search."""
     search = index.table.query().where(live(where))
-    held: Near = {}
+    held: dict[int, float] = {}
     columns = checksums.columns(Part.WINDOWS, Part.STATE)
     search = search.select(columns).with_row_id()
     async for batch in await search.to_batches(max_batch_length=_SCAN_ROWS):
@@ -93,7 +90,7 @@ async def _by_every_window(index: Index, query: Query, limit: int, where: Where 
         pairs = zip(rows["_rowid"].to_pylist(), texts(rows["id"]), strict=True)
         held |= {row: best[name].best for row, name in pairs if name in best}
         held = dict(sorted(held.items(), key=lambda pair: -pair[1])[: limit + 1])
-    return held
+    return list(held)
 
 
 async def by_words(index: Index, words: str, limit: int, where: Where | None) -> list[int]:
@@ -125,10 +122,10 @@ def _all(words: Sequence[str]) -> FullTextQuery:
     return MatchQuery(" ".join(words), "text", operator=Op.AND)  # type: ignore[call-arg]
 
 
-async def described(index: Index, query: Query, rows: Sequence[int]) -> dict[int, Candidate]:
+async def sized(index: Index, query: Query, rows: Sequence[int]) -> list[Candidate]:
     """The documents of some rows, in their order, without that of the query."""
     if not rows:
-        return {}
+        return []
     taken = index.table.take_row_ids(list(rows)).with_row_id().select(["id", "window_ends"])
     found = await taken.to_arrow()
     held = zip(
@@ -143,7 +140,7 @@ async def described(index: Index, query: Query, rows: Sequence[int]) -> dict[int
         for row, name, ends in held
         if name != query.id
     }
-    return {row: known[row] for row in rows if row in known}
+    return [known[row] for row in rows if row in known]
 
 
 def bounded(candidates: Sequence[Candidate]) -> list[Candidate]:

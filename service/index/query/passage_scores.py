@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Literal
 
 import numpy as np
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from ranking import passages as ranking
 from service.index.query.reading import Query
-from service.index.rows import vectors
+from service.index.rows import records, vectors
 from service.index.rows.checksums import texts
 from windowing.pooling import Vectors
 
@@ -81,13 +82,14 @@ def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
     if not whole:
         return {}
     # many small arrays would take most of the time
-    flat = np.frombuffer(b"".join(blobs[place] or b"" for place in whole), "<f2")
-    windows = flat.astype(np.float32).reshape(-1, asked.query.vector.size)
+    ends_of_each = [ends[place] for place in whole]
+    flat = b"".join(blobs[place] or b"" for place in whole)
+    windows = records.windows(flat, list(chain(*ends_of_each))).vectors
     cosines = ranking.cosines(windows, asked.query.vector)
     shares, scores = np.zeros_like(cosines), cosines
     if read:
-        found_in = [held[place] or "" for place in whole]
-        made = ranking.shares_of(found_in, [ends[place] for place in whole], asked.terms)
+        texts_of_each = [held[place] or "" for place in whole]
+        made = ranking.shares_of(texts_of_each, ends_of_each, asked.terms)
         shares = np.concatenate(made)
         scores = asked.scores(cosines, shares)
     found, last = {}, 0

@@ -26,7 +26,7 @@ from service.index.query.passage_candidates import (
     by_sets,
     by_window,
     by_words,
-    described,
+    sized,
 )
 from service.index.query.passage_scores import Asked, Mode, Scored, scored
 from service.index.query.reading import Query
@@ -174,8 +174,7 @@ async def _candidates(index: Index, asked: Asked, top: str, where: Where | None)
     depth = max(CANDIDATES, 2 * asked.documents)
     if mode == "cosine":
         near = await by_window(index, query, depth, where)
-        held = await described(index, query, list(near))
-        return list(held.values())[:depth]
+        return (await sized(index, query, near))[:depth]
     words = list(asked.terms.weights)
     near, worded, pairs, triples = await asyncio.gather(
         by_window(index, query, depth if mode == "hybrid" else 0, where),
@@ -184,10 +183,10 @@ async def _candidates(index: Index, asked: Asked, top: str, where: Where | None)
         by_sets(index, words, 3, IN_SETS, where),
     )
     # a long document with the query's words is often found by its sets of three only
-    rows = list(fuse(list(near), worded, pairs, triples, triples))
+    rows = list(fuse(near, worded, pairs, triples, triples))
     # and the query's own document
     most = max(READ, 2 * asked.documents) + 1
-    return bounded(list((await described(index, query, rows[:most])).values()))
+    return bounded(await sized(index, query, rows[:most]))
 
 
 def _ordered(scores: Mapping[str, float]) -> list[str]:
