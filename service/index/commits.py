@@ -5,14 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from service.errors import ConflictError, NotFoundError, UncertainError, VersionError
-from service.index.documents import Index, applied
+from service.index.documents import OLDER, Index, applied
 from service.index.rows import records, versions
 from service.index.rows.versions import Condition, Standing, holds, microseconds
 from service.index.storage.database import refresh
+
+if TYPE_CHECKING:
+    from lancedb._lancedb import MergeResult
 
 
 @dataclass(slots=True)
@@ -82,7 +86,7 @@ async def delete(index: Index, document_id: str, condition: Condition) -> int:
     while (error := check(conditions, held)) is None:
         time = _after(held[document_id])
         gone = records.tombstones({document_id: time}, index.schema)
-        result = await index.replace(gone, versions.clause(conditions), on_bad_vectors="null")
+        result = await _replace(index, gone, versions.clause(conditions), on_bad_vectors="null")
         if applied(result):
             return time
         # another process wrote meanwhile
@@ -107,7 +111,7 @@ async def delete_seen(index: Index, seen: Mapping[str, int]) -> dict[str, int]:
     times = {name: max(now, version + 1) for name, version in seen.items()}
     conditions = {name: frozenset([version]) for name, version in seen.items()}
     gone = records.tombstones(times, index.schema)
-    result = await index.replace(gone, versions.clause(conditions), on_bad_vectors="null")
+    result = await _replace(index, gone, versions.clause(conditions), on_bad_vectors="null")
     if applied(result) == len(times):
         return times
     if not applied(result):
@@ -179,7 +183,7 @@ async def _attempts(
 
 
 async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str, Standing | None]:
-    result = await (index.replace(rows, where) if where is not None else index.create(rows))
+    result = await (_replace(index, rows, where) if where is not None else _create(index, rows))
     written = applied(result)
     if written == rows.num_rows:
         return {}
@@ -192,6 +196,27 @@ async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str,
     await refresh(index.table)
     standing = await index.standing(missed)
     return {name: standing.get(name) for name in missed}
+
+
+async def _replace(
+    index: Index, rows: pa.Table, where: str, on_bad_vectors: str = "error"
+) -> MergeResult:
+    """Replace older rows if a condition on ``target`` holds during the commit.
+
+    LanceDB checks it again if another commit changes the same rows in between.
+    """
+    merge = index.table.merge_insert("id")
+    merge = merge.when_matched_update_all(where=f"{OLDER} AND {where}")
+    result: MergeResult = await merge.execute(rows, on_bad_vectors=on_bad_vectors)
+    return result
+
+
+async def _create(index: Index, rows: pa.Table) -> MergeResult:
+    """Insert rows of documents that are absent or deleted during the commit."""
+    merge = index.table.merge_insert("id")
+    merge = merge.when_matched_update_all(where=f"{OLDER} AND target.deleted = true")
+    result: MergeResult = await merge.when_not_matched_insert_all().execute(rows)
+    return result
 
 
 async def _plain(index: Index, upserts: Sequence[Upsert], *, repeated: bool) -> None:

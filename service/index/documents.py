@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -14,6 +14,7 @@ from lancedb.table import AsyncTable
 
 from service import executors
 from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
+from service.index.row_cache import RowCache, take
 from service.index.rows import checksums, records, sizes, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Record, Stored
@@ -32,7 +33,7 @@ log = structlog.get_logger("docsplit.index")
 _MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
-_OLDER = "target.updated < source.updated"
+OLDER = "target.updated < source.updated"
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +42,7 @@ class Index:
 
     Attributes:
         damaged: called with the number of damaged rows that a read met.
+        row_cache: of ids and digests.
     """
 
     table: AsyncTable
@@ -48,6 +50,7 @@ class Index:
     identity: Identity
     vocabulary: Vocabulary
     damaged: Callable[[int], None] = lambda _: None
+    row_cache: RowCache = field(default_factory=RowCache)
 
     def require(self, uid: str) -> None:
         """Raise if the index was deleted and created again since ``uid`` was read."""
@@ -108,13 +111,8 @@ class Index:
         """
         ids = rows["id"].to_pylist()
         made = await self.standing(ids, version)
-        wanted = zip(
-            ids,
-            rows["updated"].to_pylist(),
-            rows["deleted"].to_pylist(),
-            rows["digest"].to_pylist(),
-            strict=True,
-        )
+        state = (rows[name].to_pylist() for name in ("updated", "deleted", "digest"))
+        wanted = zip(ids, *state, strict=True)
         return {name: made.get(name) for name, *row in wanted if made.get(name) != Standing(*row)}
 
     async def merge(self, documents: Sequence[Record], updated: Sequence[int]) -> None:
@@ -165,12 +163,6 @@ class Index:
         found = await self.missing(rows, result.version)
         return [name for name, held in found.items() if held is None or not held.deleted]
 
-    async def purge(self, before: int) -> None:
-        """Remove the tombstones from before a time."""
-        where = f"deleted = true AND updated < {before}"
-        if await self.table.count_rows(where):
-            await self.table.delete(where)
-
     async def updated(self, ids: Sequence[str]) -> dict[str, int]:
         """When documents were written or deleted; unknown ids are left out."""
         query = self.table.query().where(named(ids))
@@ -211,28 +203,9 @@ class Index:
 
         The latest write of a document wins, in whatever order the writes arrive.
         """
-        merge = self.table.merge_insert("id").when_matched_update_all(where=_OLDER)
+        merge = self.table.merge_insert("id").when_matched_update_all(where=OLDER)
         merge = merge.when_not_matched_insert_all()
         result: MergeResult = await merge.execute(rows, on_bad_vectors=on_bad_vectors)
-        return result
-
-    async def replace(
-        self, rows: pa.Table, where: str, on_bad_vectors: str = "error"
-    ) -> MergeResult:
-        """Replace older rows if a condition on ``target`` holds during the commit.
-
-        LanceDB checks it again if another commit changes the same rows in between.
-        """
-        merge = self.table.merge_insert("id")
-        merge = merge.when_matched_update_all(where=f"{_OLDER} AND {where}")
-        result: MergeResult = await merge.execute(rows, on_bad_vectors=on_bad_vectors)
-        return result
-
-    async def create(self, rows: pa.Table) -> MergeResult:
-        """Insert rows of documents that are absent or deleted during the commit."""
-        merge = self.table.merge_insert("id")
-        merge = merge.when_matched_update_all(where=f"{_OLDER} AND target.deleted = true")
-        result: MergeResult = await merge.when_not_matched_insert_all().execute(rows)
         return result
 
     async def get(self, document_id: str) -> Stored:
@@ -270,14 +243,18 @@ class Index:
         Args:
             found: with ``checksums.columns(*parts)``.
         """
-        if found.nbytes > _MUCH_BYTES:
-            bad = await executors.STORE.run(checksums.faults, found, *parts)
-        else:
-            bad = checksums.faults(found, *parts)
+        return self._without(found, await self._faults(found, *parts))
+
+    def _without(self, found: pa.Table, bad: Sequence[tuple[Part, ...]]) -> pa.Table:
         if not any(bad):
             return found
         self.note_damage({part for row in bad for part in row}, sum(map(bool, bad)))
         return found.filter(pa.array([not row for row in bad]))
+
+    async def _faults(self, found: pa.Table, *parts: Part) -> list[tuple[Part, ...]]:
+        if found.nbytes > _MUCH_BYTES:
+            return await executors.STORE.run(checksums.faults, found, *parts)
+        return checksums.faults(found, *parts)
 
     def note_damage(self, parts: Collection[Part], rows: int) -> None:
         """Log and count damaged rows that a read skipped."""
@@ -286,25 +263,46 @@ class Index:
         self.damaged(rows)
 
     async def read(
-        self, ids: Sequence[str], columns: list[str], rows: Sequence[int] = ()
+        self,
+        ids: Sequence[str],
+        parts: Sequence[Part],
+        rows: Sequence[int] = (),
+        further: Sequence[str] = (),
     ) -> pa.Table:
-        """Columns of documents, in no order; leaves out missing ones.
+        """Parts of documents, in no order; leaves out damaged and missing ones.
 
         Args:
             ids: of the documents.
-            columns: ``id`` among them.
+            parts: to verify.
             rows: their last known positions (``_rowid``), which save most of the search.
+            further: columns to read besides those of the parts.
         """
+        columns = [*checksums.columns(*parts), *further]
         found = self.schema.empty_table().select(columns)
+        bad: list[tuple[Part, ...]] = []
         if rows:
-            found = await self.table.take_row_ids(list(rows)).select(columns).to_arrow()
-        names = checksums.texts(found["id"])
+            found, bad = await self._at(rows, columns, parts)
         # rows that moved or changed since then are missing
-        missing = sorted(set(ids) - set(names))
+        missing = sorted(set(ids) - set(checksums.texts(found["id"])))
+        found = self._without(found, bad)
         if missing:
-            further = await self.select(named(missing), columns, len(missing))
-            found = pa.concat_tables([found.cast(further.schema), further])
+            others = await self.select(named(missing), columns, len(missing))
+            others = await self.sound(others, *parts)
+            found = pa.concat_tables([found.cast(others.schema), others])
         return found
+
+    async def _at(
+        self, rows: Sequence[int], columns: Sequence[str], parts: Sequence[Part]
+    ) -> tuple[pa.Table, list[tuple[Part, ...]]]:
+        """Columns at some positions, and the damaged parts of each row."""
+        known = self.row_cache.find(self.table, rows)
+        found = await take(self.table, rows, columns, known)
+        bad = await self._faults(found, *parts)
+        if known is not None and any(bad):
+            found = await take(self.table, rows, columns)
+            self.row_cache.compare(self.table, found)
+            bad = await self._faults(found, *parts)
+        return found.select(columns), bad
 
     async def contents(
         self, ids: Sequence[str], *parts: Part, columns: Sequence[str] = ()

@@ -332,7 +332,7 @@ class Indexes:
     def _index(self, table: AsyncTable, held: pa.Schema) -> Index:
         identity = schema.identity(held)
         vocabulary = self._vocabularies.setdefault(identity.generation, Vocabulary())
-        return Index(table, held, identity, vocabulary, self._damaged)
+        return Index(table, held, identity, vocabulary, self._damaged, self.database.row_cache)
 
     @asynccontextmanager
     async def exclusive(self, name: str) -> AsyncIterator[None]:

@@ -190,7 +190,7 @@ async def maintain(
         The result of ``optimize``.
     """
     if len(await indexes.generations(name)) == 1:
-        await index.purge(time.time_ns() // 1000 - KEEP_TOMBSTONES)
+        await purge(index.table, time.time_ns() // 1000 - KEEP_TOMBSTONES)
     whole = await optimize(
         index.table,
         indexes.database.sync,
@@ -299,3 +299,10 @@ async def _many_windows(table: AsyncTable) -> bool:
         return True
     ends = (await table.query().select(["window_ends"]).to_arrow())["window_ends"]
     return sum(map(len, ends.to_pylist())) >= WINDOW_INDEX_WINDOWS
+
+
+async def purge(table: AsyncTable, before: int) -> None:
+    """Remove the tombstones from before a time, in microseconds since the epoch."""
+    where = f"deleted = true AND updated < {before}"
+    if await table.count_rows(where):
+        await table.delete(where)

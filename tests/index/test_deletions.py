@@ -62,7 +62,7 @@ async def test_tombstones_are_removed_when_no_copy_can_arrive(replicas: Replicas
     index = await indexes.open("x")
     await index.put([record("old"), record("new"), record("kept")])
     await index.tombstone({"old": microseconds() + 1, "new": microseconds() + HOUR})
-    await index.purge(microseconds() + HOUR // 2)
+    await maintenance.purge(index.table, microseconds() + HOUR // 2)
     assert set(await index.updated(["old", "new", "kept"])) == {"new", "kept"}
     assert await index.count() == 1
     # the vector index and the full-text index accept deleted rows

@@ -79,16 +79,16 @@ def test_a_reader_takes_few_texts_at_a_time(
     tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    sound = Index.sound
+    faults = Index._faults
 
-    async def watched(self: Index, found: pa.Table, *parts: Part) -> pa.Table:
+    async def watched(self: Index, found: pa.Table, *parts: Part) -> list[tuple[Part, ...]]:
         if "text" in found.schema.names:
             taken.append(found["text"].nbytes)
-        return await sound(self, found, *parts)
+        return await faults(self, found, *parts)
 
     async def scenario() -> None:
         index = await opened(tmp_path)
-        monkeypatch.setattr(Index, "sound", watched)
+        monkeypatch.setattr(Index, "_faults", watched)
         monkeypatch.setattr(sizes, "READ_BYTES", 2 * CHARACTERS)
         await READERS[reader](index)
 

@@ -40,8 +40,11 @@ async def kept(folder: Path, bound: int) -> int:
     for mode in (search.cosine, search.words, search.hybrid):
         assert len(await mode(index, query, 5, None)) == 5
     assert await index.has("7")
+    if caches.row_cache._loading is not None:
+        await caches.row_cache._loading
+    assert caches.row_cache.size_bytes <= bound // 8
     [sample] = next(iter(shown.collect())).samples
-    assert sample.value == caches.session.size_bytes
+    assert sample.value == caches.session.size_bytes + caches.row_cache.size_bytes
     return int(sample.value)
 
 
@@ -108,7 +111,7 @@ def test_many_indexes_do_not_replace_the_caches_until_there_are_too_many(
     asyncio.run(scenario())
 
 
-def test_the_caches_of_lancedb_keep_their_limit(tmp_path: Path) -> None:
+def test_the_caches_of_indexes_keep_their_limit(tmp_path: Path) -> None:
     async def scenario() -> None:
         assert await kept(tmp_path, 100_000_000) > BYTES
         assert await kept(tmp_path, BYTES) <= BYTES

@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from functools import partialmethod
+from functools import partial
 from typing import Any
 
 import httpx
@@ -131,14 +131,14 @@ def between_check_and_commit(other: Callable[[], Awaitable[object]]) -> Iterator
     """Another process writes after the next check of a condition, and before the commit."""
     waiting = [other]
 
-    async def late(index: Index, commit: Callable[..., Any], *given: Any, **options: Any) -> Any:
+    async def late(commit: Callable[..., Any], *given: Any, **options: Any) -> Any:
         if waiting:
             await waiting.pop()()
-        return await commit(index, *given, **options)
+        return await commit(*given, **options)
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("create", "replace"):
-            patch.setattr(Index, name, partialmethod(late, getattr(Index, name)))
+        for name in ("_create", "_replace"):
+            patch.setattr(commits, name, partial(late, getattr(commits, name)))
         yield
     assert not waiting
 

@@ -83,8 +83,7 @@ class Graph:
         """
         for start in range(0, len(ids), _CHUNK):
             chunk = ids[start : start + _CHUNK]
-            rows = await self.index.read(chunk, checksums.columns(Part.LINKS))
-            rows = await self.index.sound(rows, Part.LINKS)
+            rows = await self.index.read(chunk, [Part.LINKS])
             names, digests = texts(rows["id"]), _digests(rows)
             cited: dict[str, set[str]] = {name: set() for name in names}
             if self.source != "found":

@@ -30,12 +30,12 @@ class Found:
     Attributes:
         row: position in the table at the time of the search.
         digest: value of the column ``digest``.
-        terms: value of the column ``terms``; None if it is missing or not read.
+        words: those stored; None if they are missing, damaged or not read.
     """
 
     row: int
     digest: str
-    terms: bytes | None = None
+    words: Bag | None = None
 
 
 async def similarities(index: Index, text: str, found: Mapping[str, Found]) -> NDArray[np.float64]:
@@ -62,8 +62,8 @@ async def _bags(index: Index, found: Mapping[str, Found]) -> list[Bag]:
     """The words of each document; none for documents beyond the first ``LACKING`` without terms."""
     computed = index.vocabulary.computed
     held = {name: computed[one.digest] for name, one in found.items() if one.digest in computed}
-    held |= await executors.STORE.run(_opened, found)
-    unread = [one.row for name, one in found.items() if name not in held and one.terms is None]
+    held |= {name: one.words for name, one in found.items() if one.words is not None}
+    unread = [one.row for name, one in found.items() if name not in held]
     held |= await stored(index, unread)
     lacking = [name for name in found if name not in held][:LACKING]
     async for read in index.contents(lacking, Part.TEXT):
@@ -80,13 +80,12 @@ async def stored(index: Index, rows: Sequence[int]) -> dict[str, Bag]:
     query = index.table.take_row_ids(list(rows)).select(["id", "digest", terms.COLUMN])
     read = await query.to_arrow()
     columns = (checksums.texts(read["id"]), checksums.texts(read["digest"]))
-    values = zip(*columns, read[terms.COLUMN].to_pylist(), strict=True)
-    found = {name: Found(0, digest, value) for name, digest, value in values}
-    return await executors.STORE.run(_opened, found)
+    values = list(zip(*columns, read[terms.COLUMN].to_pylist(), strict=True))
+    return await executors.STORE.run(_opened, values)
 
 
-def _opened(found: Mapping[str, Found]) -> dict[str, Bag]:
-    bags = {name: terms.opened(one.terms, one.digest) for name, one in found.items()}
+def _opened(rows: Sequence[tuple[str, str, bytes | None]]) -> dict[str, Bag]:
+    bags = {name: terms.opened(value, digest) for name, digest, value in rows}
     return {name: own for name, own in bags.items() if own is not None}
 
 

@@ -136,8 +136,7 @@ async def heads(index: Index, ids: Sequence[str], rows: Sequence[int] = ()) -> d
         rows: their last known positions (``_rowid``), which save most of the search.
     """
     parts = (Part.HEAD, Part.STATE)
-    found = await index.read(ids, checksums.columns(*parts), rows)
-    sound = (await index.sound(found, *parts)).drop_columns(["digest", "deleted"])
+    sound = (await index.read(ids, parts, rows)).drop_columns(["digest", "deleted"])
     wanted = set(ids)
     return {row["id"]: Head(**row) for row in sound.to_pylist() if row["id"] in wanted}
 

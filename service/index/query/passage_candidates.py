@@ -17,6 +17,7 @@ from service.index.documents import Index
 from service.index.query.filters import Where, filtered, live, sql
 from service.index.query.passage_scores import Asked, scored
 from service.index.query.reading import Query, matching, ordered
+from service.index.row_cache import measured
 from service.index.rows import checksums, vectors
 from service.index.rows.checksums import Part, texts
 
@@ -96,7 +97,7 @@ async def _by_every_window(
 async def by_words(index: Index, words: str, limit: int, where: Where | None) -> list[int]:
     """The rows of the documents with the highest BM25 for some words, the highest first."""
     # the query's own document may be among them
-    return [*await matching(index, words, limit + 1, where)]
+    return [*await matching(index, words, limit + 1, where, tied=False)]
 
 
 async def by_sets(
@@ -114,7 +115,7 @@ async def by_sets(
     every = [(Occur.SHOULD, _all(chosen)) for chosen in sets]
     if not every:
         return []
-    return [*await matching(index, BooleanQuery(every), limit + 1, where)]
+    return [*await matching(index, BooleanQuery(every), limit + 1, where, tied=False)]
 
 
 def _all(words: Sequence[str]) -> FullTextQuery:
@@ -126,18 +127,15 @@ async def sized(index: Index, query: Query, rows: Sequence[int]) -> list[Candida
     """The documents of some rows, in their order, without that of the query."""
     if not rows:
         return []
-    taken = index.table.take_row_ids(list(rows)).with_row_id().select(["id", "window_ends"])
-    found = await taken.to_arrow()
-    held = zip(
-        found["_rowid"].to_pylist(),
-        texts(found["id"]),
-        found["window_ends"].to_pylist(),
-        strict=True,
-    )
+    found = index.row_cache.find(index.table, rows)
+    if found is None:
+        taken = index.table.take_row_ids(list(rows)).with_row_id().select(["id", "window_ends"])
+        found = measured(await taken.to_arrow())
+    columns = (found[name].to_pylist() for name in ("_rowid", "characters", "windows"))
     size = query.vector.size * 2
     known = {
-        row: Candidate(name, max(ends, default=0), len(ends) * size, row)
-        for row, name, ends in held
+        row: Candidate(name, characters, windows * size, row)
+        for name, row, characters, windows in zip(texts(found["id"]), *columns, strict=True)
         if name != query.id
     }
     return [known[row] for row in rows if row in known]

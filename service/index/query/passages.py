@@ -30,7 +30,7 @@ from service.index.query.passage_candidates import (
 )
 from service.index.query.passage_scores import Asked, Mode, Scored, scored
 from service.index.query.reading import Query
-from service.index.rows import checksums, outline, records, sizes, vectors
+from service.index.rows import outline, records, sizes, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import NONE, Outline
 from service.index.rows.vectors import matrix
@@ -138,6 +138,7 @@ async def search(
         form: of the answer.
         where: a condition on documents.
     """
+    faults = index.row_cache.faults
     frequencies = await index.vocabulary.frequencies(index)
     top = await executors.STORE.run(frequencies.top_terms, query.text)
     asked = Asked(query, mode, ranking.terms(query.text, top, frequencies), form.documents)
@@ -157,6 +158,9 @@ async def search(
         kept |= made
         # what the answer will need is not read again
         kept = {name: kept[name] for name in _ordered(scores)[: form.documents] if name in kept}
+    if index.row_cache.faults > faults:
+        # other documents than the found ones were read
+        return await search(index, query, mode, form, where)
     held = {one.id: one for one in candidates}
     return await _answer(index, [held[name] for name in _ordered(scores)], kept, asked, form)
 
@@ -241,11 +245,10 @@ async def _rows(
     text = Part.TEXT in parts
     of = {one.id: one.bytes + (one.characters if text else 0) for one in candidates}
     places = {one.id: one.row for one in candidates}
-    columns = [*checksums.columns(*parts), *further]
     for group in sizes.groups(of):
         async with sizes.turn(sum(of[name] for name in group)):
-            found = await index.read(group, columns, [places[name] for name in group])
-            found = await index.sound(found, *parts)
+            rows = [places[name] for name in group]
+            found = await index.read(group, parts, rows, further)
             if found.num_rows:
                 yield found
 

@@ -9,16 +9,19 @@ from typing import Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from lancedb.query import FullTextQuery
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from ranking.adaptation import Profile
+from ranking.bags import Bag
 from service import executors
 from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import COMPARED, Found
 from service.index.query.filters import Where
+from service.index.row_cache import take
 from service.index.rows import checksums, terms
 from service.index.rows.checksums import Part, texts
 from service.index.rows.fields import HEAD_BYTES
@@ -133,26 +136,46 @@ async def read(
         words: read the documents' words.
         heads: read titles and metadata too, if they are small enough.
     """
+    words = words and terms.COLUMN in index.schema.names
+    wrong = False
     for _ in range(_READS):
         ranks = await search()
         rows = list(dict.fromkeys(chain(*ranks)))
         heads = heads and index.identity.bounded and len(rows) * HEAD_BYTES <= listing.PAGE_BYTES
         parts = (Part.VECTOR, Part.HEAD, Part.STATE) if heads else (Part.VECTOR,)
-        columns = checksums.columns(*parts)
-        if words and terms.COLUMN in index.schema.names and len(rows) <= COMPARED:
+        columns, known = checksums.columns(*parts), None
+        if words and len(rows) <= COMPARED:
             columns.append(terms.COLUMN)
-        taken = index.table.take_row_ids(rows).with_row_id().select(columns)
-        found = await taken.to_arrow()
+            known = None if wrong else index.row_cache.find(index.table, rows)
+        found = await take(index.table, rows, columns, known)
+        if wrong:
+            index.row_cache.compare(index.table, found)
+        made = await executors.STORE.run(Rows, found, query, ranks, parts)
+        # the words of a row verify the digest that the cache has for it
+        wrong = known is not None and not made.worded
         # a compaction between the two reads moves rows
-        if found.num_rows == len(rows):
+        if not wrong and found.num_rows == len(rows):
             break
-    return await executors.STORE.run(Rows, found, query, ranks, parts)
+    return made
 
 
 async def matching(
-    index: Index, words: str | FullTextQuery, limit: int, where: Where | None
+    index: Index,
+    words: str | FullTextQuery,
+    limit: int,
+    where: Where | None,
+    *,
+    tied: bool = True,
 ) -> Ranks:
-    """The rows with the highest BM25 for some words, the highest first."""
+    """The rows with the highest BM25 for some words, the highest first.
+
+    Args:
+        index: contains the documents.
+        words: to look for.
+        limit: most rows.
+        where: filter.
+        tied: as ``ordered`` has it.
+    """
 
     async def search(most: int) -> pa.Table:
         found = index.table.query().nearest_to_text(words, columns=["text"])
@@ -160,11 +183,16 @@ async def matching(
             found = found.where(where)
         return await found.select(["_score"]).with_row_id().limit(most).to_arrow()
 
-    return ranked(await ordered(search, limit, "_score", "descending"), "_score")
+    return ranked(await ordered(search, limit, "_score", "descending", tied=tied), "_score")
 
 
 async def ordered(
-    search: Callable[[int], Awaitable[pa.Table]], most: int, rank: str, order: str
+    search: Callable[[int], Awaitable[pa.Table]],
+    most: int,
+    rank: str,
+    order: str,
+    *,
+    tied: bool = True,
 ) -> pa.Table:
     """The first rows of a search, equal ones in the order of the table.
 
@@ -176,9 +204,15 @@ async def ordered(
         most: rows that are wanted.
         rank: the column that the search ranks by.
         order: of the rank, "ascending" or "descending".
+        tied: look for all rows that are equal to the last one. Otherwise they are left out, if
+            others are the larger part: enough for candidates, and one search less.
     """
     asked = most + 1
     found = await search(asked)
+    if not tied and found.num_rows >= asked and found[rank][most - 1] == found[rank][-1]:
+        others = pc.sum(pc.not_equal(found[rank], found[rank][-1])).as_py()
+        if 2 * others > most:
+            found = found.slice(0, others)
     more, limit = max(_TIED, 2 * most), max(2 * most, _MOST_TIED[rank])
     while found.num_rows >= asked < limit and found[rank][most - 1] == found[rank][-1]:
         asked = min(more, limit)
@@ -234,6 +268,7 @@ class Rows:
     Attributes:
         dense: their dense scores, float32 ``[rows]``.
         documents: by id; in the order of the first search, then of the second.
+        worded: whether the stored words of all are there and intact.
         parts: that were read, besides the words; nothing has verified them yet.
     """
 
@@ -248,11 +283,13 @@ class Rows:
             if row in places and not query.leaves_out(names[places[row]])
         ]
         found = found.take(pa.array([places[row] for row in kept], pa.int64()))
-        held = [None] * len(kept)
+        names, digests = texts(found["id"]), texts(found["digest"])
+        words: list[Bag | None] = [None] * len(kept)
         if terms.COLUMN in found.schema.names:
-            held = found[terms.COLUMN].to_pylist()
-        pairs = zip(texts(found["id"]), kept, texts(found["digest"]), held, strict=True)
-        self.documents = {name: Found(row, digest, value) for name, row, digest, value in pairs}
+            words = list(map(terms.opened, found[terms.COLUMN].to_pylist(), digests))
+        self.worded = None not in words
+        pairs = zip(names, kept, digests, words, strict=True)
+        self.documents = {name: Found(row, digest, own) for name, row, digest, own in pairs}
         self.parts = parts
         self._ids = list(self.documents)
         self._kept = kept

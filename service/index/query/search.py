@@ -221,7 +221,7 @@ async def _by_words(
     frequencies = await index.vocabulary.frequencies(index)
     chosen = frequencies.top_terms if brief else frequencies.deep_terms
     words = await executors.STORE.run(chosen, query.text)
-    return await matching(index, words, _most(query, limit), where)
+    return await matching(index, words, _most(query, limit), where, tied=brief)
 
 
 def _most(query: Query, limit: int) -> int:

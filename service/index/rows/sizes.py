@@ -9,11 +9,11 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
-import numpy as np
 import pyarrow as pa
 
 from service import precedence
 from service.embedding.fair_semaphore import FairSemaphore
+from service.index import row_cache
 from service.index.rows.checksums import Part, texts
 
 # columns that ``of`` needs
@@ -32,11 +32,7 @@ def characters(found: pa.Table) -> dict[str, int]:
     Args:
         found: with ``COLUMNS``.
     """
-    column = found["window_ends"].combine_chunks()
-    starts, stops = np.asarray(column.offsets)[:-1], np.asarray(column.offsets)[1:]
-    # the last window ends where the text ends; the 0 is for documents without windows
-    ends = np.append(np.asarray(column.values), 0)
-    lengths = np.where(stops > starts, ends[stops - 1], 0)
+    lengths, _ = row_cache.lengths(found["window_ends"])
     return dict(zip(texts(found["id"]), lengths.tolist(), strict=True))
 
 

@@ -21,6 +21,7 @@ from prometheus_client import Gauge
 
 from service import executors
 from service.errors import StoreError, disk_fault
+from service.index.row_cache import RowCache
 from service.index.storage.volume import Volume
 
 log = structlog.get_logger("docsplit.index")
@@ -60,17 +61,18 @@ class Caches:
     connect again. A request in progress keeps the former caches until it ends.
 
     Args:
-        size: the limit. LanceDB's own limits are 6 GiB for parts of indexes and 1 GiB for metadata;
-            the ratio stays.
+        size: the limit; an eighth is for ``row_cache``. LanceDB's own limits are 6 GiB for parts of
+            indexes and 1 GiB for metadata; the ratio stays.
         shown: shows how many bytes the caches hold.
     """
 
     def __init__(self, size: int, shown: Gauge | None = None) -> None:
-        self._size = size
+        self.row_cache = RowCache(size // 8)
+        self._size = size - size // 8
         self._databases: WeakSet[Database] = WeakSet()
         self._begin()
         if shown is not None:
-            shown.set_function(lambda: self.session.size_bytes)
+            shown.set_function(lambda: self.session.size_bytes + self.row_cache.size_bytes)
 
     def register(self, database: Database) -> None:
         """Call ``disconnect`` of a database whenever the caches are replaced."""
@@ -142,6 +144,7 @@ class Database:
     def __init__(self, uri: str, volume: Volume | None, caches: Caches | None = None) -> None:
         self.uri = uri
         self.volume = volume
+        self.row_cache = RowCache() if caches is None else caches.row_cache
         self._caches = caches
         if caches is not None:
             caches.register(self)
