@@ -133,16 +133,17 @@ def test_a_repair_finds_a_row_that_maintenance_moved_meanwhile(store: Path, tmp_
     stores.run(scenario())
 
 
-def test_a_damaged_hit_leaves_its_place_to_the_next(store: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["cosine", "words"])
+def test_a_damaged_hit_leaves_its_place_to_the_next(store: Path, tmp_path: Path, mode: str) -> None:
     root = stores.copy(store, tmp_path / "copy")
 
     async def scenario() -> None:
-        order = await answers(await (await stores.open_indexes(root)).open("x"), "cosine", 19)
+        order = await answers(await (await stores.open_indexes(root)).open("x"), mode, 19)
         assert NAME in order
         index = await damaged(root, "title", "'another title'")
         sound = [name for name in order if name != NAME]
         for limit in range(1, 19):
-            assert await answers(index, "cosine", limit) == sound[:limit]
+            assert await answers(index, mode, limit) == sound[:limit]
 
     stores.run(scenario())
 

@@ -172,7 +172,7 @@ async def first(index: Index, ranked: Iterator[Hit], limit: int, query: Query) -
         heads = await listing.heads(index, [hit.id for hit in chunk], rows)
         lengths = [head.size for head in heads.values()]
         query.reserve(sum(lengths))
-        largest = max(largest, *lengths)
+        largest = max([largest, *lengths])
         wanted = listing.next_read(listing.PAGE_BYTES, largest)
         found += [
             replace(hit, title=heads[hit.id].title, metadata=heads[hit.id].metadata)
