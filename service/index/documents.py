@@ -314,6 +314,8 @@ class Index:
             parts: to verify.
             columns: to read besides those of the parts.
         """
+        if not ids:
+            return
         found = await self.select(named(ids), sizes.COLUMNS, len(ids))
         width = 2 * self.schema.field("vector").type.list_size
         of = sizes.of(found, width, *parts)

@@ -61,10 +61,10 @@ async def similarities(index: Index, text: str, found: Mapping[str, Found]) -> N
 async def _bags(index: Index, found: Mapping[str, Found]) -> list[Bag]:
     """The words of each document; none for documents beyond the first ``LACKING`` without terms."""
     computed = index.vocabulary.computed
-    held = {name: computed[one.digest] for name, one in found.items() if one.digest in computed}
-    held |= {name: one.words for name, one in found.items() if one.words is not None}
-    unread = [one.row for name, one in found.items() if name not in held]
-    held |= await stored(index, unread)
+    held = {name: one.words for name, one in found.items() if one.words is not None}
+    unread = {name: one for name, one in found.items() if name not in held}
+    held |= {n: computed[one.digest] for n, one in unread.items() if one.digest in computed}
+    held |= await stored(index, [one.row for name, one in unread.items() if name not in held])
     lacking = [name for name in found if name not in held][:LACKING]
     async for read in index.contents(lacking, Part.TEXT):
         made = await executors.STORE.run(_made, read)
