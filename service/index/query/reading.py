@@ -276,14 +276,14 @@ class Rows:
         self, found: pa.Table, query: Query, ranks: Sequence[Ranks], parts: Sequence[Part]
     ) -> None:
         places = {row: place for place, row in enumerate(found["_rowid"].to_pylist())}
-        names = texts(found["id"])
+        every = texts(found["id"])
         kept = [
             row
             for row in dict.fromkeys(chain(*ranks))
-            if row in places and not query.leaves_out(names[places[row]])
+            if row in places and not query.leaves_out(every[places[row]])
         ]
         found = found.take(pa.array([places[row] for row in kept], pa.int64()))
-        names, digests = texts(found["id"]), texts(found["digest"])
+        names, digests = [every[places[row]] for row in kept], texts(found["digest"])
         words: list[Bag | None] = [None] * len(kept)
         if terms.COLUMN in found.schema.names:
             words = list(map(terms.opened, found[terms.COLUMN].to_pylist(), digests))
