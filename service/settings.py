@@ -153,7 +153,7 @@ class Settings(BaseSettings):
     """fsync: writes below a folder are on disk before they are acknowledged; commit: the operating
     system writes them later; a power failure may lose the newest"""
     index_cache_bytes: NonNegativeInt = 536_870_912
-    """memory for parts of indexes and metadata that were read before"""
+    """memory for parts of indexes, metadata, and ids of documents that were read before"""
 
     api_keys: Annotated[list[SecretStr], NoDecode] = []
     """accepted bearer keys, separated by commas; none: no key is needed"""
