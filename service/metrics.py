@@ -141,7 +141,9 @@ class Metrics:
             "docsplit_cache_bytes", "Memory of cached vectors and answers", registry=self.registry
         )
         self.index_cache_bytes = Gauge(
-            "docsplit_index_cache_bytes", "Memory of what was read of indexes before", registry=self.registry
+            "docsplit_index_cache_bytes",
+            "Memory of what was read of indexes before",
+            registry=self.registry,
         )
         self.cache_up = Gauge(
             "docsplit_cache_up",

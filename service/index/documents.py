@@ -243,7 +243,7 @@ class Index:
         Args:
             found: with ``checksums.columns(*parts)``.
         """
-        return self._without(found, await self._faults(found, *parts))
+        return self._without(found, await self.faults(found, *parts))
 
     def _without(self, found: pa.Table, bad: Sequence[tuple[Part, ...]]) -> pa.Table:
         if not any(bad):
@@ -251,7 +251,8 @@ class Index:
         self.note_damage({part for row in bad for part in row}, sum(map(bool, bad)))
         return found.filter(pa.array([not row for row in bad]))
 
-    async def _faults(self, found: pa.Table, *parts: Part) -> list[tuple[Part, ...]]:
+    async def faults(self, found: pa.Table, *parts: Part) -> list[tuple[Part, ...]]:
+        """The damaged parts of each row."""
         if found.nbytes > _MUCH_BYTES:
             return await executors.STORE.run(checksums.faults, found, *parts)
         return checksums.faults(found, *parts)
@@ -278,16 +279,15 @@ class Index:
             further: columns to read besides those of the parts.
         """
         columns = [*checksums.columns(*parts), *further]
-        found = self.schema.empty_table().select(columns)
-        bad: list[tuple[Part, ...]] = []
+        found, bad = self.schema.empty_table().select(columns), list[tuple[Part, ...]]()
         if rows:
             found, bad = await self._at(rows, columns, parts)
         # rows that moved or changed since then are missing
         missing = sorted(set(ids) - set(checksums.texts(found["id"])))
         found = self._without(found, bad)
         if missing:
-            others = await self.select(named(missing), columns, len(missing))
-            others = await self.sound(others, *parts)
+            read = await self.select(named(missing), columns, len(missing))
+            others = await self.sound(read, *parts)
             found = pa.concat_tables([found.cast(others.schema), others])
         return found
 
@@ -297,11 +297,11 @@ class Index:
         """Columns at some positions, and the damaged parts of each row."""
         known = self.row_cache.find(self.table, rows)
         found = await take(self.table, rows, columns, known)
-        bad = await self._faults(found, *parts)
+        bad = await self.faults(found, *parts)
         if known is not None and any(bad):
             found = await take(self.table, rows, columns)
             self.row_cache.compare(self.table, found)
-            bad = await self._faults(found, *parts)
+            bad = await self.faults(found, *parts)
         return found.select(columns), bad
 
     async def contents(

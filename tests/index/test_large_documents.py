@@ -79,7 +79,7 @@ def test_a_reader_takes_few_texts_at_a_time(
     tmp_path: Path, reader: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     taken: list[int] = []
-    faults = Index._faults
+    faults = Index.faults
 
     async def watched(self: Index, found: pa.Table, *parts: Part) -> list[tuple[Part, ...]]:
         if "text" in found.schema.names:
@@ -88,7 +88,7 @@ def test_a_reader_takes_few_texts_at_a_time(
 
     async def scenario() -> None:
         index = await opened(tmp_path)
-        monkeypatch.setattr(Index, "_faults", watched)
+        monkeypatch.setattr(Index, "faults", watched)
         monkeypatch.setattr(sizes, "READ_BYTES", 2 * CHARACTERS)
         await READERS[reader](index)
 
