@@ -143,7 +143,7 @@ async def compare(index: Index) -> list[float]:
     columns = ["id", "digest"]
     rows = (await index.table.query().select(columns).with_row_id().to_arrow()).to_pylist()
     found = {row["id"]: Found(row["_rowid"], row["digest"]) for row in rows}
-    scores = await similarities(index, QUERY, {name: found[name] for name in TEXTS})
+    scores = await similarities(index, bag(QUERY), {name: found[name] for name in TEXTS})
     return [float(one) for one in scores]
 
 

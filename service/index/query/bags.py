@@ -38,19 +38,18 @@ class Found:
     words: Bag | None = None
 
 
-async def similarities(index: Index, text: str, found: Mapping[str, Found]) -> NDArray[np.float64]:
-    """The cosine between the words of a text and those of each document, 0 to 1.
+async def similarities(index: Index, asked: Bag, found: Mapping[str, Found]) -> NDArray[np.float64]:
+    """The cosine between the words of a query and those of each document, 0 to 1.
 
     A document without stored terms is compared by its text. If there are more than ``LACKING`` of
     them in ``COMPARED``, the others count as different in every word; later searches reach them.
 
     Args:
         index: contains the documents.
-        text: the query.
+        asked: the words of the query.
         found: documents by id, the most promising ones first.
     """
     frequencies = await index.vocabulary.frequencies(index)
-    asked = await executors.STORE.run(bag, text)
     rest, scores = iter(found.items()), [np.zeros(0)]
     while part := dict(islice(rest, COMPARED)):
         bags = await _bags(index, part)

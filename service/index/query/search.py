@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ranking import fusion, tokens
+from ranking.bags import Bag, bag
 from ranking.fusion import DEEP
 from service import executors
 from service.index.documents import Index
@@ -97,11 +98,13 @@ async def words(index: Index, query: Query, limit: int, where: Where | None) -> 
     async def search() -> list[Ranks]:
         return [await _by_words(index, query, depth, where, brief=brief)]
 
-    found = await read(index, query, search, words=not brief)
+    found, asked = await asyncio.gather(
+        read(index, query, search, words=not brief), _asked(query, brief=brief)
+    )
     if brief:
         scores = found.ranks(0)
     else:
-        scores = await similarities(index, query.text, found.documents)
+        scores = await similarities(index, asked, found.documents)
     order = np.argsort(-scores, kind="stable").tolist()
     ranked = (found.hit(place, float(scores[place])) for place in order)
     return await first(index, ranked, limit, query)
@@ -134,7 +137,9 @@ async def candidates(
         near = _by_vector(index, query, limit, where, least=CANDIDATES)
         return list(await asyncio.gather(worded, near))
 
-    found = await read(index, query, search, words=not brief)
+    found, asked = await asyncio.gather(
+        read(index, query, search, words=not brief), _asked(query, brief=brief)
+    )
     worded, near = found.ranks(0), found.ranks(1)
     # of the rows near the query, the nearest by their full vectors
     nearest = np.argsort(-np.where(np.isnan(near), -np.inf, found.dense), kind="stable")[:depth]
@@ -144,12 +149,17 @@ async def candidates(
         lowest = np.nanmin(worded) if np.count_nonzero(~np.isnan(worded)) >= depth else 0.0
         lexical = np.nan_to_num(worded, nan=lowest)
     else:
-        lexical = await similarities(index, query.text, found.documents)
+        lexical = await similarities(index, asked, found.documents)
     places = np.flatnonzero(kept)
     vectors, lexical = found.dense[places].astype(np.float64), lexical[places]
     scores = fusion.hybrid(vectors, lexical, brief=brief)
     order = np.argsort(-scores, kind="stable").tolist()
     return (found.hit(int(places[at]), float(scores[at]), float(lexical[at])) for at in order)
+
+
+async def _asked(query: Query, *, brief: bool) -> Bag:
+    """The words that a long query is compared by."""
+    return b"" if brief else await executors.STORE.run(bag, query.text)
 
 
 def short(text: str) -> bool:
