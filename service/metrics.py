@@ -142,7 +142,7 @@ class Metrics:
         )
         self.index_cache_bytes = Gauge(
             "docsplit_index_cache_bytes",
-            "Memory of what was read of indexes before",
+            "Memory of cached parts of indexes",
             registry=self.registry,
         )
         self.cache_up = Gauge(

@@ -42,7 +42,7 @@ class Index:
 
     Attributes:
         damaged: called with the number of damaged rows that a read met.
-        row_cache: of ids and digests.
+        row_cache: of ids, digests and states.
     """
 
     table: AsyncTable

@@ -1,9 +1,11 @@
-"""The ids and digests of an index's rows, in memory.
+"""The ids, digests and states of an index's rows, in memory.
 
 A search ranks hundreds of rows, and LanceDB reads each of their values by itself, in some 15 µs of
-a core. A row never changes, because each write of a document makes a new row. So its id and digest
-stay here until they are unused and others need the room. A row's position is unique, unless a table
-was set back to a former version after damage: whoever uses these values verifies them.
+a core. A row never changes, because each write of a document makes a new row. So its values stay
+here until no search uses them and others need the room.
+
+Only a table that was set back to a former version after damage can give the position of a row to
+another one. So a caller verifies these values with what it reads of the row.
 """
 
 from __future__ import annotations
@@ -31,7 +33,7 @@ IDLE_SECONDS = 60.0
 # limit of the share of a process's time for reading them
 EFFORT = 0.1
 _BATCH_ROWS = 8192
-_NAMES = ("id", "digest")
+_NAMES = ("id", "digest", "updated", "deleted")
 _OFFSET_BITS = 32
 
 
@@ -93,7 +95,8 @@ class RowCache:
             rows: their positions (``_rowid``).
 
         Returns:
-            ``_rowid``, ``id``, ``digest``; ``characters`` of the text; number of ``windows``.
+            ``_rowid``, ``id``, ``digest``, ``updated``, ``deleted``; ``characters`` of the text;
+            number of ``windows``.
         """
         wanted = np.asarray(rows, dtype=np.uint64)
         fragments = wanted >> _OFFSET_BITS
@@ -122,7 +125,8 @@ class RowCache:
             read: ``_rowid``, ``id`` and ``digest`` from the table.
         """
         known = self.find(table, read["_rowid"].to_pylist())
-        if known is not None and not all(known[name].equals(read[name]) for name in _NAMES):
+        names = [name for name in _NAMES if name in read.schema.names]
+        if known is not None and not all(known[name].equals(read[name]) for name in names):
             log.warning("row_cache_wrong", table=table.name)
             self.faults += 1
             self._held = {key: held for key, held in self._held.items() if key[0] != table.name}
@@ -194,7 +198,7 @@ async def take(
         return await query.select(list(columns)).to_arrow()
     found = await query.select([name for name in columns if name not in _NAMES]).to_arrow()
     own = known.take(pc.index_in(found["_rowid"], known["_rowid"].combine_chunks()))
-    for name in _NAMES:
+    for name in set(_NAMES) & set(columns):
         found = found.append_column(own.schema.field(name), own[name])
     return found.select(["_rowid", *columns])
 

@@ -1,4 +1,4 @@
-"""Ids and digests of rows in memory: answers are those of the table, and the memory is bounded."""
+"""Ids, digests and states of rows in memory: the same answers, in a bounded memory."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def test_wrong_values_in_the_cache_change_no_answer(tmp_path: Path, kind: str) -
         expected = await uncached(index, kind)
         [held] = index.row_cache._held.values()
         order = pa.array(np.roll(np.arange(COUNT), 1))
-        for name in ("id", "digest"):
+        for name in ("id", "digest", "updated"):
             place = held.values.schema.get_field_index(name)
             held.values = held.values.set_column(place, name, held.values[name].take(order))
         with capture_logs() as logs:
