@@ -141,9 +141,7 @@ class Metrics:
             "docsplit_cache_bytes", "Memory of cached vectors and answers", registry=self.registry
         )
         self.index_cache_bytes = Gauge(
-            "docsplit_index_cache_bytes",
-            "Memory of cached parts of indexes",
-            registry=self.registry,
+            "docsplit_index_cache_bytes", "Memory of indexes' caches", registry=self.registry
         )
         self.cache_up = Gauge(
             "docsplit_cache_up",
