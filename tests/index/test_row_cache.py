@@ -293,19 +293,20 @@ def test_loads_take_a_small_share_of_the_time(
 
 
 @pytest.mark.parametrize(
-    ("scores", "tied", "expected", "searches"),
+    ("scores", "least", "expected", "searches"),
     [
-        ([5, 4, 3, 2, 2, 2, 1], True, [0, 1, 2, 3, 4], 2),
-        ([5, 4, 3, 2, 2, 2, 1], False, [0, 1, 2], 1),
-        # most of the wanted rows are equal
-        ([5, 4, 3, 3, 3, 3, 1], False, [0, 1, 2, 3, 4], 2),
+        ([5, 4, 3, 2, 2, 2, 1], None, [0, 1, 2, 3, 4], 2),
+        ([5, 4, 3, 2, 2, 2, 1], 3, [0, 1, 2], 1),
+        # too few are better
+        ([5, 4, 3, 2, 2, 2, 1], 4, [0, 1, 2, 3, 4], 2),
+        ([5, 4, 3, 3, 3, 3, 1], 1, [0, 1, 2, 3, 4], 2),
         # the last wanted row differs from the next one
-        ([5, 4, 3, 2, 2, 1, 1], False, [0, 1, 2, 3, 4], 1),
-        ([5, 4], False, [0, 1], 1),
+        ([5, 4, 3, 2, 2, 1, 1], 1, [0, 1, 2, 3, 4], 1),
+        ([5, 4], 1, [0, 1], 1),
     ],
 )
 def test_candidates_leave_rows_out_that_are_equal_to_the_last_one(
-    scores: list[float], tied: bool, expected: list[int], searches: int
+    scores: list[float], least: int | None, expected: list[int], searches: int
 ) -> None:
     asked: list[int] = []
     table = pa.table({"_score": pa.array(scores, pa.float32()), "_rowid": range(len(scores))})
@@ -314,6 +315,6 @@ def test_candidates_leave_rows_out_that_are_equal_to_the_last_one(
         asked.append(most)
         return table.slice(0, most)
 
-    found = asyncio.run(ordered(find, 5, "_score", "descending", tied=tied))
+    found = asyncio.run(ordered(find, 5, "_score", "descending", least=least))
     assert found["_rowid"].to_pylist() == expected
     assert len(asked) == searches

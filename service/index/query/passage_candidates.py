@@ -94,14 +94,29 @@ async def _by_every_window(
     return list(held)
 
 
-async def by_words(index: Index, words: str, limit: int, where: Where | None) -> list[int]:
-    """The rows of the documents with the highest BM25 for some words, the highest first."""
+async def by_words(
+    index: Index, words: str, limit: int, where: Where | None, least: int = 0
+) -> list[int]:
+    """The rows of the documents with the highest BM25 for some words, the highest first.
+
+    Args:
+        index: contains the documents.
+        words: to look for.
+        limit: most rows.
+        where: a condition on documents.
+        least: rows that are enough, as ``ordered`` has it.
+    """
     # the query's own document may be among them
-    return [*await matching(index, words, limit + 1, where, tied=False)]
+    return [*await matching(index, words, limit + 1, where, least=least + 1)]
 
 
 async def by_sets(
-    index: Index, words: Sequence[str], size: int, limit: int, where: Where | None
+    index: Index,
+    words: Sequence[str],
+    size: int,
+    limit: int,
+    where: Where | None,
+    least: int = 0,
 ) -> list[int]:
     """The rows of documents that have ``size`` of the first words; by BM25, the highest first.
 
@@ -115,7 +130,7 @@ async def by_sets(
     every = [(Occur.SHOULD, _all(chosen)) for chosen in sets]
     if not every:
         return []
-    return [*await matching(index, BooleanQuery(every), limit + 1, where, tied=False)]
+    return [*await matching(index, BooleanQuery(every), limit + 1, where, least=least + 1)]
 
 
 def _all(words: Sequence[str]) -> FullTextQuery:

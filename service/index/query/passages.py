@@ -191,9 +191,9 @@ async def _candidates(index: Index, asked: Asked, top: str, where: Where | None)
     words = list(asked.terms.weights)
     near, worded, pairs, triples = await asyncio.gather(
         by_window(index, query, depth if mode == "hybrid" else 0, where),
-        by_words(index, " ".join(words[:SOUGHT]) or top, WORDED, where),
-        by_sets(index, words, 2, IN_SETS, where),
-        by_sets(index, words, 3, IN_SETS, where),
+        by_words(index, " ".join(words[:SOUGHT]) or top, WORDED, where, asked.documents),
+        by_sets(index, words, 2, IN_SETS, where, asked.documents),
+        by_sets(index, words, 3, IN_SETS, where, asked.documents),
     )
     # a long document with the query's words is often found by its sets of three only
     rows = list(fuse(near, worded, pairs, triples, triples))

@@ -165,7 +165,7 @@ async def matching(
     limit: int,
     where: Where | None,
     *,
-    tied: bool = True,
+    least: int | None = None,
 ) -> Ranks:
     """The rows with the highest BM25 for some words, the highest first.
 
@@ -174,7 +174,7 @@ async def matching(
         words: to look for.
         limit: most rows.
         where: filter.
-        tied: as ``ordered`` has it.
+        least: as ``ordered`` has it.
     """
 
     async def search(most: int) -> pa.Table:
@@ -183,7 +183,7 @@ async def matching(
             found = found.where(where)
         return await found.select(["_score"]).with_row_id().limit(most).to_arrow()
 
-    return ranked(await ordered(search, limit, "_score", "descending", tied=tied), "_score")
+    return ranked(await ordered(search, limit, "_score", "descending", least=least), "_score")
 
 
 async def ordered(
@@ -192,7 +192,7 @@ async def ordered(
     rank: str,
     order: str,
     *,
-    tied: bool = True,
+    least: int | None = None,
 ) -> pa.Table:
     """The first rows of a search, equal ones in the order of the table.
 
@@ -204,15 +204,16 @@ async def ordered(
         most: rows that are wanted.
         rank: the column that the search ranks by.
         order: of the rank, "ascending" or "descending".
-        tied: look for all rows that are equal to the last one. Otherwise they are left out, if
-            others are the larger part: enough for candidates, and one search less.
+        least: rows that are enough for candidates. If so many, and half of the wanted ones, are
+            better than the last one, all that are equal to it are left out, without a further
+            search.
     """
     asked = most + 1
     found = await search(asked)
-    if not tied and found.num_rows >= asked and found[rank][most - 1] == found[rank][-1]:
-        others = pc.sum(pc.not_equal(found[rank], found[rank][-1])).as_py()
-        if 2 * others > most:
-            found = found.slice(0, others)
+    if least is not None and found.num_rows >= asked:
+        better = pc.sum(pc.not_equal(found[rank], found[rank][-1])).as_py()
+        if better < most and better >= max(least, most / 2):
+            found = found.slice(0, better)
     more, limit = max(_TIED, 2 * most), max(2 * most, _MOST_TIED[rank])
     while found.num_rows >= asked < limit and found[rank][most - 1] == found[rank][-1]:
         asked = min(more, limit)

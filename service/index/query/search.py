@@ -96,7 +96,7 @@ async def words(index: Index, query: Query, limit: int, where: Where | None) -> 
     depth = limit if brief else max(DEEP, limit)
 
     async def search() -> list[Ranks]:
-        return [await _by_words(index, query, depth, where, brief=brief)]
+        return [await _by_words(index, query, depth, where, brief=brief, least=limit)]
 
     found, asked = await asyncio.gather(
         read(index, query, search, words=not brief), _asked(query, brief=brief)
@@ -133,7 +133,7 @@ async def candidates(
 
     async def search() -> list[Ranks]:
         deep = depth if brief else max(DEEP, limit)
-        worded = _by_words(index, query, deep, where, brief=brief)
+        worded = _by_words(index, query, deep, where, brief=brief, least=limit)
         near = _by_vector(index, query, limit, where, least=CANDIDATES)
         return list(await asyncio.gather(worded, near))
 
@@ -226,12 +226,13 @@ async def _by_vector(
 
 
 async def _by_words(
-    index: Index, query: Query, limit: int, where: Where | None, *, brief: bool
+    index: Index, query: Query, limit: int, where: Where | None, *, brief: bool, least: int
 ) -> Ranks:
     frequencies = await index.vocabulary.frequencies(index)
     chosen = frequencies.top_terms if brief else frequencies.deep_terms
     words = await executors.STORE.run(chosen, query.text)
-    return await matching(index, words, _most(query, limit), where, tied=brief)
+    enough = None if brief else _most(query, least)
+    return await matching(index, words, _most(query, limit), where, least=enough)
 
 
 def _most(query: Query, limit: int) -> int:
