@@ -158,7 +158,9 @@ async def search(
         made = await executors.WORDS.run(scored, rows, asked)
         best = sorted(made, key=lambda name: -made[name].best)[: form.documents]
         # to verify only the best costs a fifth of verifying all; others are read again if needed
-        if any(await index.faults(rows.filter(pc.is_in(rows["id"], pa.array(best))), *parts)):
+        first = rows.filter(pc.is_in(rows["id"], pa.array(best)))
+        # a row without a score contradicts itself
+        if len(made) < rows.num_rows or any(await index.faults(first, *parts)):
             names, places = texts(rows["id"]), rows["_rowid"].to_pylist()
             sound = await index.read(names, parts, places)
             made = await executors.WORDS.run(scored, sound, asked)
