@@ -70,11 +70,11 @@ class RowCache:
         size: the limit.
 
     Attributes:
-        faults: how often values were wrong.
+        mistakes: how often values were wrong.
     """
 
     def __init__(self, size: int = DEFAULT_BYTES) -> None:
-        self.faults = 0
+        self.mistakes = 0
         self._size = size
         self._held: dict[tuple[str, int], _Fragment] = {}
         self._loading: asyncio.Task[None] | None = None
@@ -128,7 +128,7 @@ class RowCache:
         names = [name for name in _NAMES if name in read.schema.names]
         if known is not None and not all(known[name].equals(read[name]) for name in names):
             log.warning("row_cache_wrong", table=table.name)
-            self.faults += 1
+            self.mistakes += 1
             self._held = {key: held for key, held in self._held.items() if key[0] != table.name}
 
     def _load_soon(self, table: AsyncTable, fragments: Sequence[int]) -> None:
@@ -190,7 +190,7 @@ async def take(
     Args:
         table: that contains them.
         rows: their positions (``_rowid``).
-        columns: ``id`` and ``digest`` among them.
+        columns: of the table.
         known: the values of the rows in ``RowCache``, which are not read then.
     """
     query = table.take_row_ids(list(rows)).with_row_id()

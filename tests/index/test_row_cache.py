@@ -102,7 +102,7 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> list[bool]:
         seen.append(known is not None)
         return await take(table, rows, columns, known)
 
-    for module in ("documents", "query.reading"):
+    for module in ("documents", "query.passages", "query.reading"):
         monkeypatch.setattr(f"service.index.{module}.take", watched)
     return seen
 
@@ -205,7 +205,7 @@ def test_a_damaged_row_is_left_out_and_the_cache_stays(tmp_path: Path, kind: str
         assert "d1" not in expected
         assert await SEARCHES[kind](index) == expected
         assert index.row_cache.size_bytes == size > 0
-        assert index.row_cache.faults == 0
+        assert index.row_cache.mistakes == 0
 
     scenario(tmp_path)
 

@@ -10,8 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.index import deletions, maintenance, reuse
+from service.index import deletions, maintenance, reuse, row_cache
 from service.index.documents import Index
+from service.index.query import passages
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.passages import Form, Found, part_of, search
 from service.index.query.reading import Query
@@ -89,6 +90,33 @@ def test_an_index_of_windows_follows_writes_and_deletions(
 def extract(archive: str, folder: Path) -> None:
     with tarfile.open(Path(make.__file__).parent / f"{archive}.tar.gz") as packed:
         packed.extractall(folder, filter="data")
+
+
+@pytest.mark.parametrize("mode", MODES)
+def test_a_row_that_moved_is_found_beside_one_that_contradicts_itself(
+    tmp_path: Path, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    extract("0.1-plain", tmp_path)
+    take, moved = row_cache.take, []
+
+    async def later(*given: Any) -> pa.Table:
+        """What a read finds after a compaction has moved its first row."""
+        found = await take(*given)
+        moved.append(found["id"][0].as_py())
+        return found.slice(1)
+
+    async def scenario() -> None:
+        index = await (await stores.open_indexes(tmp_path)).open("papers")
+        own = make.record(3)
+        query = Query(own.encoding.windows[1], own.text)
+        sound = ids(await search(index, query, mode, FORM, None))
+        await index.table.update(updates_sql={"window_ends": "[1, 2, 3, 4, 5]"}, where="id = 'd5'")
+        monkeypatch.setattr(passages, "take", later)
+        found = ids(await search(index, query, mode, FORM, None))
+        assert sorted(found) == sorted(set(sound) - {"d5"})
+        assert set(moved) & set(found)
+
+    stores.run(scenario())
 
 
 @pytest.mark.parametrize("mode", ["cosine", "words", "hybrid"])

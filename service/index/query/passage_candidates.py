@@ -17,8 +17,8 @@ from service.index.documents import Index
 from service.index.query.filters import Where, filtered, live, sql
 from service.index.query.passage_scores import Asked, scored
 from service.index.query.reading import Query, matching, ordered
-from service.index.row_cache import measured
-from service.index.rows import checksums, vectors
+from service.index.row_cache import measured, take
+from service.index.rows import checksums, sizes, vectors
 from service.index.rows.checksums import Part, texts
 
 if TYPE_CHECKING:
@@ -144,8 +144,7 @@ async def sized(index: Index, query: Query, rows: Sequence[int]) -> list[Candida
         return []
     found = index.row_cache.find(index.table, rows)
     if found is None:
-        taken = index.table.take_row_ids(list(rows)).with_row_id().select(["id", "window_ends"])
-        found = measured(await taken.to_arrow())
+        found = measured(await take(index.table, rows, sizes.COLUMNS))
     columns = (found[name].to_pylist() for name in ("_rowid", "characters", "windows"))
     size = query.vector.size * 2
     known = {

@@ -33,7 +33,7 @@ from service.index.query.passage_scores import Asked, Mode, Scored, scored
 from service.index.query.reading import Query
 from service.index.row_cache import take
 from service.index.rows import checksums, outline, records, sizes, vectors
-from service.index.rows.checksums import Part, texts
+from service.index.rows.checksums import Part
 from service.index.rows.outline import NONE, Outline
 from service.index.rows.vectors import matrix
 from windowing.pooling import normalise
@@ -140,7 +140,7 @@ async def search(
         form: of the answer.
         where: a condition on documents.
     """
-    faults = index.row_cache.faults
+    mistakes = index.row_cache.mistakes
     frequencies = await index.vocabulary.frequencies(index)
     top = await executors.STORE.run(frequencies.top_terms, query.text)
     asked = Asked(query, mode, ranking.terms(query.text, top, frequencies), form.documents)
@@ -154,22 +154,13 @@ async def search(
     parts = (Part.WINDOWS,) if mode == "cosine" else (Part.WINDOWS, Part.TEXT)
     scores: dict[str, float] = {}
     kept: dict[str, Scored] = {}
-    async for rows in _rows(index, candidates, parts, verified=False):
-        made = await executors.WORDS.run(scored, rows, asked)
-        best = sorted(made, key=lambda name: -made[name].best)[: form.documents]
-        # to verify only the best costs a fifth of verifying all; others are read again if needed
-        first = rows.filter(pc.is_in(rows["id"], pa.array(best)))
-        # a row without a score contradicts itself
-        if len(made) < rows.num_rows or any(await index.faults(first, *parts)):
-            names, places = texts(rows["id"]), rows["_rowid"].to_pylist()
-            sound = await index.read(names, parts, places)
-            made = await executors.WORDS.run(scored, sound, asked)
-            best = list(made)
+    async for group in _groups(candidates, parts):
+        made, sound = await _compared(index, group, parts, asked)
         scores |= {name: one.best for name, one in made.items()}
-        kept |= {name: made[name] for name in best}
+        kept |= sound
         # what the answer will need is not read again
         kept = {name: kept[name] for name in _ordered(scores)[: form.documents] if name in kept}
-    if index.row_cache.faults > faults:
+    if index.row_cache.mistakes > mistakes:
         # other documents than the found ones were read
         return await search(index, query, mode, form, where)
     held = {one.id: one for one in candidates}
@@ -251,23 +242,46 @@ async def _rows(
     candidates: Sequence[Candidate],
     parts: Sequence[Part],
     further: Sequence[str] = (),
-    *,
-    verified: bool = True,
 ) -> AsyncIterator[pa.Table]:
-    """Parts of the candidates that are not deleted, some at a time; verified ones are sound."""
+    """Parts of the candidates that are sound and not deleted, some at a time."""
+    async for group in _groups(candidates, parts):
+        names, rows = [one.id for one in group], [one.row for one in group]
+        found = await index.read(names, parts, rows, further)
+        if found.num_rows:
+            yield found
+
+
+async def _groups(
+    candidates: Sequence[Candidate], parts: Sequence[Part]
+) -> AsyncIterator[list[Candidate]]:
+    """Candidates whose parts fit into memory together; there is room for them until the next."""
     text = Part.TEXT in parts
     of = {one.id: one.bytes + (one.characters if text else 0) for one in candidates}
-    places = {one.id: one.row for one in candidates}
+    held = {one.id: one for one in candidates}
     for group in sizes.groups(of):
         async with sizes.turn(sum(of[name] for name in group)):
-            rows = [places[name] for name in group]
-            if not verified:
-                known = index.row_cache.find(index.table, rows)
-                found = await take(index.table, rows, checksums.columns(*parts), known)
-            if verified or found.num_rows < len(rows):
-                found = await index.read(group, parts, rows, further)
-            if found.num_rows:
-                yield found
+            yield [held[name] for name in group]
+
+
+async def _compared(
+    index: Index, group: Sequence[Candidate], parts: Sequence[Part], asked: Asked
+) -> tuple[dict[str, Scored], dict[str, Scored]]:
+    """The candidates of a group with their scores, and the best of them, which are verified.
+
+    To verify only the best costs a fifth of verifying all. The answer reads others again.
+    """
+    names, rows = [one.id for one in group], [one.row for one in group]
+    known = index.row_cache.find(index.table, rows)
+    read = await take(index.table, rows, checksums.columns(*parts), known)
+    made = await executors.WORDS.run(scored, read, asked)
+    best = sorted(made, key=lambda name: -made[name].best)[: asked.documents]
+    first = read.filter(pc.is_in(read["id"], pa.array(best, pa.string())))
+    # a row that moved is missing, and one that contradicts itself has no score
+    if len(made) == len(rows) and not any(await index.faults(first, *parts)):
+        return made, {name: made[name] for name in best}
+    sound = await index.read(names, parts, rows)
+    made = await executors.WORDS.run(scored, sound, asked)
+    return made, made
 
 
 def _found(rows: pa.Table, scored: Mapping[str, Scored], asked: Asked, form: Form) -> list[Found]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Iterator, Mapping
 from contextlib import asynccontextmanager
 
+import numpy as np
 import pyarrow as pa
 
 from service import precedence
@@ -44,14 +45,10 @@ def of(found: pa.Table, width: int, *parts: Part) -> dict[str, int]:
         width: bytes of a window.
         parts: of the documents.
     """
-    counted = dict.fromkeys(texts(found["id"]), 0)
-    if Part.TEXT in parts:
-        counted = characters(found)
-    if Part.WINDOWS in parts:
-        windows = found["window_ends"].combine_chunks().value_lengths().to_pylist()
-        pairs = zip(counted.items(), windows, strict=True)
-        counted = {name: size + number * width for (name, size), number in pairs}
-    return counted
+    lengths, windows = row_cache.lengths(found["window_ends"])
+    counted = lengths.astype(np.int64) * (Part.TEXT in parts)
+    counted += windows.astype(np.int64) * width * (Part.WINDOWS in parts)
+    return dict(zip(texts(found["id"]), counted.tolist(), strict=True))
 
 
 def groups(sizes: Mapping[str, int], most: int | None = None) -> Iterator[list[str]]:
