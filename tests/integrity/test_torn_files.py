@@ -20,7 +20,7 @@ KINDS = {
     "hint": ("indexes/x.*/_versions/latest*", 0),
     "transaction": ("indexes/x.*/_transactions/*", 0),
     "id index": ("indexes/x.*/_indices/*/page_lookup.lance", 0),
-    "words index": ("indexes/x.*/_indices/*/part_0_invert.lance", 0),
+    "words index": ("indexes/x.*/_indices/*/part_*_invert.lance", 0),
     "links index": ("indexes/x.*/_indices/*/bitmap_page_lookup.lance", 0),
     "record of digests": ("integrity/indexes/x.*/*", 0),
     "deleted tables": ("leases/dropped.lance/_versions/*.manifest", 0),

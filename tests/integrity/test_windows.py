@@ -87,6 +87,23 @@ def test_an_index_of_windows_follows_writes_and_deletions(
     stores.run(scenario())
 
 
+def test_the_cosine_of_a_document_is_the_same_among_any_others(store: Path, tmp_path: Path) -> None:
+    root = stores.copy(store, tmp_path / "copy")
+
+    async def scenario() -> None:
+        index = await (await stores.open_indexes(root)).open("x")
+        query = await window_of(index, "x-3")
+        cosines: dict[str, set[float]] = {}
+        for documents in range(1, 20):
+            form = Form(documents, 3, 60)
+            for one in await search(index, query, "cosine", form, None):
+                cosines.setdefault(one.id, set()).add(one.cosine)
+        assert len(cosines) > 10
+        assert {len(found) for found in cosines.values()} == {1}
+
+    stores.run(scenario())
+
+
 def extract(archive: str, folder: Path) -> None:
     with tarfile.open(Path(make.__file__).parent / f"{archive}.tar.gz") as packed:
         packed.extractall(folder, filter="data")

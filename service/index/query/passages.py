@@ -30,7 +30,7 @@ from service.index.query.passage_candidates import (
     sized,
 )
 from service.index.query.passage_scores import Asked, Mode, Scored, scored
-from service.index.query.reading import Query
+from service.index.query.reading import Query, cosines
 from service.index.row_cache import take
 from service.index.rows import checksums, outline, records, sizes, vectors
 from service.index.rows.checksums import Part
@@ -286,7 +286,7 @@ async def _compared(
 
 def _found(rows: pa.Table, scored: Mapping[str, Scored], asked: Asked, form: Form) -> list[Found]:
     """The documents of some rows, without those that changed since their windows were read."""
-    documents = np.clip(matrix(rows) @ asked.query.vector, -1, 1)
+    documents = cosines(matrix(rows), asked.query.vector)
     columns = [
         name for name in ("id", "digest", "title", "metadata", "text") if name in rows.schema.names
     ]

@@ -241,9 +241,9 @@ def dense(query: Query, vectors: Vectors) -> Vectors:
     """
     profile = query.profile
     if profile is None:
-        return _cosines(vectors, query.vector)
+        return cosines(vectors, query.vector)
     with np.errstate(all="ignore"), _BLAS.limit(limits=1, user_api="blas"):
-        return _cosines(profile.apply(vectors), profile.apply(query.vector))
+        return cosines(profile.apply(vectors), profile.apply(query.vector))
 
 
 def target(query: Query) -> Vectors:
@@ -254,7 +254,7 @@ def target(query: Query) -> Vectors:
         return query.profile.direction(query.vector)
 
 
-def _cosines(vectors: Vectors, query: Vectors) -> Vectors:
+def cosines(vectors: Vectors, query: Vectors) -> Vectors:
     # a damaged vector may hold numbers of any size, NaN included
     with np.errstate(all="ignore"):
         # unlike BLAS, this gives equal rows equal cosines
@@ -298,7 +298,7 @@ class Rows:
         self._ranks = ranks
         empty = np.zeros((0, query.vector.size), np.float32)
         self._vectors = matrix(found) if kept else empty
-        self._cosines = _cosines(self._vectors, query.vector)
+        self._cosines = cosines(self._vectors, query.vector)
         self.dense = dense(query, self._vectors)
 
     def ranks(self, search: int) -> NDArray[np.float64]:

@@ -164,12 +164,10 @@ async def reserve(request: Request, index: Index, document_id: str) -> None:
     Raises:
         OverloadedError: there is none for this client now.
     """
-    from service.index.documents import named
     from service.index.rows import sizes
 
-    found = await index.select(named([document_id]), sizes.COLUMNS, 1)
-    for characters in sizes.characters(found).values() if found.num_rows else ():
-        request.scope[ROOM].reach(memory.needed(characters))
+    characters = await sizes.of_text(index.table, document_id)
+    request.scope[ROOM].reach(memory.needed(characters))
 
 
 def reserving(request: Request) -> Callable[[int], None]:
