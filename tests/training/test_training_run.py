@@ -97,10 +97,11 @@ def test_training_approaches_the_teacher(
         "view": "laser-window" if match == "vectors" else "simcse",
         "teacher": str(teacher if match == "vectors" else wide_teacher),
         "teacher_match": match,
-        "teacher_weight": 1.0 if match == "vectors" else 10.0,
+        # with less weight the other loss decides, and the outcome depends on the seed
+        "teacher_weight": 1.0 if match == "vectors" else 100.0,
         "mlm_weight": 0.0,
     }
-    faster = {"max_steps": 20} if match == "vectors" else {"learning_rate": 6e-3}
+    faster = {"max_steps": 20} if match == "vectors" else {}
     optimisation = LEARNS | faster
     train(make_settings(optimisation=optimisation, objective=objective))
     lines = (tmp_path / "run" / "steps.jsonl").read_text(encoding="utf-8").splitlines()

@@ -12,6 +12,7 @@ from transformers.utils.hub import cached_file
 
 from export.checkpoint.requirements import positions
 from export.hub import absence
+from training.backbones.dropout import install
 from training.backbones.extend import extend
 from training.backbones.static import StaticBackbone
 from training.errors import SettingsError
@@ -128,6 +129,7 @@ def open_start(settings: BackboneSettings, *, trained: bool = True) -> Start:
     if settings.static_width is not None:
         table = StaticBackbone(tokenizer, settings.static_width)
         return Start(Encoder(table, "mean"), tokenizer, {})
+    install(backbone)
     return Start(
         Encoder(backbone, _pooling(settings, named, trained)),
         tokenizer,
