@@ -178,3 +178,9 @@ def test_a_saved_model_opens_without_it(model: Encoder, tmp_path: Path) -> None:
     assert model.backbone.config._attn_implementation == quick.ATTENTION
     model.backbone.save_pretrained(tmp_path)
     assert AutoModel.from_pretrained(tmp_path).config._attn_implementation == "sdpa"
+
+
+def test_a_model_without_dropout_of_attention_keeps_that_of_torch(tiny_model: Path) -> None:
+    start = open_start(BackboneSettings(path=str(tiny_model), max_tokens=16))
+    assert start.encoder.backbone.config._attn_implementation == "sdpa"
+    assert any(isinstance(part, quick.Dropout) for part in start.encoder.modules())

@@ -17,6 +17,8 @@ from transformers.masking_utils import sdpa_mask
 
 # name of ``attention`` for transformers
 ATTENTION = "quick_dropout"
+# dropout of attention weights in the configuration of a model
+SHARES = ("attention_probs_dropout_prob", "attention_dropout")
 _VALUES = 1 << 16
 # numbers of 16 bits in one of 64
 _EACH = 4
@@ -38,7 +40,8 @@ def install(backbone: PreTrainedModel) -> None:
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
                 setattr(module, name, Dropout(child.p))
-    if backbone.config._attn_implementation == "sdpa":
+    config = backbone.config
+    if config._attn_implementation == "sdpa" and any(getattr(config, name, 0) for name in SHARES):
         AttentionInterface.register(ATTENTION, attention)
         AttentionMaskInterface.register(ATTENTION, sdpa_mask)
         backbone.set_attn_implementation(ATTENTION)
@@ -113,17 +116,20 @@ def _drawn(values: Tensor, share: float) -> tuple[Tensor, float]:
     return numbers.clamp_(last, last + 1).sub_(last), _VALUES / (_VALUES - dropped)
 
 
+# New memory costs as much time as a product, so most results take the place of others.
+
+
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, share: float) -> Tensor:
         kept, ctx.scale = _drawn(values, share)
         ctx.save_for_backward(kept)
-        return (values * kept.to(values.dtype)).mul_(ctx.scale)
+        return kept.to(values.dtype).mul_(values).mul_(ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         [kept] = ctx.saved_tensors
-        return (gradient * kept.to(gradient.dtype)).mul_(ctx.scale), None
+        return kept.to(gradient.dtype).mul_(gradient).mul_(ctx.scale), None
 
 
 class _Attention(torch.autograd.Function):
@@ -141,13 +147,16 @@ class _Attention(torch.autograd.Function):
         weights = scores.softmax(-1).to(value.dtype)
         kept, ctx.scale = _drawn(weights, share)
         ctx.save_for_backward(query, key, value, weights, kept)
-        return ((weights * kept.to(weights.dtype)) @ value).mul_(ctx.scale)
+        return (kept.to(weights.dtype).mul_(weights) @ value).mul_(ctx.scale)
 
     @staticmethod
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:
         query, key, value, weights, kept = ctx.saved_tensors
         gradient, kept = gradient * ctx.scale, kept.to(weights.dtype)
-        of_value = (weights * kept).transpose(2, 3) @ gradient
-        of_weights = (gradient @ value.transpose(2, 3)).mul_(kept)
-        of_scores = torch._softmax_backward_data(of_weights, weights, -1, weights.dtype)
-        return of_scores @ key, of_scores.transpose(2, 3) @ query, of_value, None, None
+        changes = (gradient @ value.transpose(2, 3)).mul_(kept)
+        of_value = kept.mul_(weights).transpose(2, 3) @ gradient
+        # the derivative of a softmax, in place
+        torch.ops.aten._softmax_backward_data.out(
+            changes, weights, -1, weights.dtype, grad_input=changes
+        )
+        return changes @ key, changes.transpose(2, 3) @ query, of_value, None, None

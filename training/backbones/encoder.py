@@ -12,7 +12,7 @@ from transformers.utils.hub import cached_file
 
 from export.checkpoint.requirements import positions
 from export.hub import absence
-from training.backbones.dropout import install
+from training.backbones.dropout import SHARES, install
 from training.backbones.extend import extend
 from training.backbones.static import StaticBackbone
 from training.errors import SettingsError
@@ -140,7 +140,7 @@ def open_start(settings: BackboneSettings, *, trained: bool = True) -> Start:
 def _override_dropout(config: Any, settings: BackboneSettings) -> None:
     for setting, names in (
         ("dropout", ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")),
-        ("attention_dropout", ("attention_probs_dropout_prob", "attention_dropout")),
+        ("attention_dropout", SHARES),
     ):
         value = getattr(settings, setting)
         if value is None:
