@@ -35,8 +35,6 @@ if TYPE_CHECKING:
     from tests.s3_server import S3Server
 
 ROOT = Path(__file__).resolve().parent.parent
-# the bundle whose source is available, as a package
-PUBLISHED_BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
 
 # whether tests run longer, with more examples
 NIGHTLY = os.environ.get("HYPOTHESIS_PROFILE") == "nightly"
@@ -292,6 +290,15 @@ def light(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     folder = tmp_path_factory.mktemp("light") / "bundle"
     seal_light(folder)
     return "--bundle", str(folder)
+
+
+@pytest.fixture(scope="session")
+def start_bundle(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The bundle of weights that sentence-transformers can open, too; it takes 40 s of a core."""
+    from tests.start_bundle import export_start
+
+    folder = tmp_path_factory.getbasetemp()
+    return export_start(folder.parent if "PYTEST_XDIST_WORKER" in os.environ else folder)
 
 
 @pytest.fixture(scope="session")

@@ -13,10 +13,10 @@ from bundles import format as bundle
 from bundles.default import DEFAULT_BUNDLE
 from bundles.window_weights import WindowWeights
 
-_ROWS, _DIMENSIONS = 1024, 64
+_ROWS = 1024
 
 
-def seal_light(folder: Path, **settings: WindowWeights) -> None:
+def seal_light(folder: Path, dimensions: int = 64, **settings: WindowWeights) -> None:
     """Make a bundle that gives texts of the same words the same vector.
 
     The vector of a text is the mean of random vectors, one for each of its tokens. The tokenizer is
@@ -24,22 +24,23 @@ def seal_light(folder: Path, **settings: WindowWeights) -> None:
 
     Args:
         folder: of the bundle.
+        dimensions: of its vectors.
         settings: further fields of the manifest.
     """
     folder.mkdir()
     shutil.copy(DEFAULT_BUNDLE / "tokenizer.json", folder)
-    onnx.save(_graph(), str(folder / "model.onnx"))
+    onnx.save(_graph(dimensions), str(folder / "model.onnx"))
     held = bundle.load(DEFAULT_BUNDLE, verify=False).manifest
     fields = dict(held)
     for computed in ("files", "revision"):
         del fields[computed]
     precision = held.precisions["fp16"].model_copy(update={"file": "model.onnx", "ranges": None})
-    changed = {"name": "light", "dimensions": _DIMENSIONS, "precisions": {"fp16": precision}}
+    changed = {"name": "light", "dimensions": dimensions, "precisions": {"fp16": precision}}
     bundle.seal(folder, **fields | changed | settings)
 
 
-def _graph() -> onnx.ModelProto:
-    drawn = np.random.default_rng(0).standard_normal((_ROWS, _DIMENSIONS)).astype(np.float32)
+def _graph(dimensions: int) -> onnx.ModelProto:
+    drawn = np.random.default_rng(0).standard_normal((_ROWS, dimensions)).astype(np.float32)
     constants = {
         "table": drawn,
         "rows": np.array(_ROWS),
@@ -59,7 +60,7 @@ def _graph() -> onnx.ModelProto:
         helper.make_tensor_value_info(name, TensorProto.INT64, ["batch", "tokens"])
         for name in ("input_ids", "attention_mask")
     ]
-    made = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", _DIMENSIONS])
+    made = helper.make_tensor_value_info("embedding", TensorProto.FLOAT, ["batch", dimensions])
     tensors = [numpy_helper.from_array(value, name) for name, value in constants.items()]
     graph = helper.make_graph(nodes, "light", given, [made], tensors)
     return helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=10)

@@ -39,7 +39,7 @@ from benchmarks.comparison.scenarios.scenario import (
     ScenarioError,
     Size,
 )
-from benchmarks.rig import documents
+from benchmarks.rig import documents, start_bundle
 from benchmarks.rig.client import Client
 from bundles import format as bundle
 from bundles.manifest import TOKENIZER
@@ -71,6 +71,7 @@ def main() -> None:
         )
     engine: dict[str, Any] | None = None
     complete = False
+    start_bundle.provide()
     try:
         texts = documents.read(given.data, 2 * size.documents, split=given.split)
         if given.only in (None, ENGINE):
@@ -107,7 +108,7 @@ def _compare(
             f"{given.articles}: too few documents of {LONG} words: {len(articles)}; "
             "give others with --articles"
         )
-    tokenizer = Tokenizer.from_file(str(bundle.load(overhead.BUNDLE).path(TOKENIZER)))
+    tokenizer = Tokenizer.from_file(str(bundle.load(start_bundle.BUNDLE).path(TOKENIZER)))
     tokenizer.no_truncation()
     tokenizer.no_padding()
     with contextlib.ExitStack() as stack:

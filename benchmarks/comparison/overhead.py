@@ -20,12 +20,10 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.comparison import in_process
-from benchmarks.rig import documents, server
+from benchmarks.rig import documents, server, start_bundle
 from bundles import format as bundle
 from bundles.manifest import TOKENIZER
 from service.embedding.engines.openvino_cpu import OpenVinoEngine
-
-BUNDLE = Path(__file__).resolve().parents[2] / "models" / "all-minilm-l6-v2-w512"
 
 
 def main() -> None:
@@ -34,7 +32,7 @@ def main() -> None:
     texts = documents.read(options.data, options.documents, split=options.split)
     result = measure(
         texts,
-        options.bundle,
+        start_bundle.provide(options.bundle),
         clients=options.clients,
         group=options.group,
         rounds=options.rounds,
@@ -47,7 +45,7 @@ def main() -> None:
 
 def measure(
     texts: Sequence[str],
-    folder: Path = BUNDLE,
+    folder: Path = start_bundle.BUNDLE,
     *,
     clients: int = 4,
     group: int = 16,
@@ -125,7 +123,7 @@ def _options() -> argparse.Namespace:
     )
     parser.add_argument("--data", type=Path, default=documents.PEPS, help="JSONL or Parquet")
     parser.add_argument("--split", help="only rows with this value in the column split")
-    parser.add_argument("--bundle", type=Path, default=BUNDLE)
+    parser.add_argument("--bundle", type=Path, default=start_bundle.BUNDLE)
     parser.add_argument("--documents", type=int, default=64, help="number of documents to draw")
     parser.add_argument("--clients", type=int, default=4)
     parser.add_argument("--group", type=int, default=16, help="documents per request")

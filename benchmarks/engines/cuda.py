@@ -27,8 +27,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from benchmarks.rig import start_bundle
+
 ROOT = Path(__file__).resolve().parents[2]
-BUNDLE = ROOT / "models" / "all-minilm-l6-v2-w512"
 PASSAGES = 300
 PARITY_ROWS = 16
 MATRIX = 8192
@@ -129,7 +130,9 @@ def parser() -> argparse.ArgumentParser:
         description=__doc__,
         formatter_class=argparse.RawDescriptionHelpFormatter,
     )
-    made.add_argument("--bundle", type=Path, default=BUNDLE, help="bundle with an fp16 graph")
+    made.add_argument(
+        "--bundle", type=Path, default=start_bundle.BUNDLE, help="bundle with an fp16 graph"
+    )
     made.add_argument(
         "--source", help="the bundle's checkpoint (default: that of the default bundle)"
     )
@@ -144,7 +147,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if reason := why_not():
         print(f"benchmarks.engines.cuda: nothing was measured: {reason}", file=sys.stderr)
         return 2
-    report = measure(given.bundle, given.source, given.rounds)
+    report = measure(start_bundle.provide(given.bundle), given.source, given.rounds)
     print(report)
     if given.output is not None:
         given.output.write_text(report + "\n", encoding="utf-8")

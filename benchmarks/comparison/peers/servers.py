@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.comparison.overhead import BUNDLE
 from benchmarks.comparison.peers import environments
 from benchmarks.rig import server
+from benchmarks.rig.start_bundle import BUNDLE
 
 PEERS = ("infinity-torch", "infinity-onnx", "plain")
 # no downloads and no telemetry during the measurement

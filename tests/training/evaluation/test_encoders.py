@@ -14,7 +14,7 @@ from sentence_transformers import SentenceTransformer
 from bundles.arithmetic import ArithmeticWish
 from bundles.default import DEFAULT_BUNDLE
 from corpora.errors import DataError
-from tests.conftest import PUBLISHED_BUNDLE, Server, serving
+from tests.conftest import Server, serving
 from tests.training.conftest import make_documents
 from training.backbones.encoder import open_start
 from training.data.sentences import split_sentences
@@ -240,11 +240,11 @@ class TestService:
         with refused, opened(str(DEFAULT_BUNDLE), tmp_path, precision="fp16"):
             pass
 
-    def test_the_checkpoint_gives_similar_vectors(self, tmp_path: Path) -> None:
+    def test_the_checkpoint_gives_similar_vectors(self, tmp_path: Path, start_bundle: Path) -> None:
         weights = FolderEncoder(installed_start(), "minilm", 512)
         documents = ["A short text.", "How do cats purr?"]
         ours = weights.encode(documents, "whole")
-        with serving(tmp_path / "log", "--bundle", str(PUBLISHED_BUNDLE)) as server:
+        with serving(tmp_path / "log", "--bundle", str(start_bundle)) as server:
             served = ServiceEncoder(server.url).encode(documents, "whole")
         assert (ours * served).sum(1).min() > 0.99
         assert (ours * served[::-1]).sum(1).max() < 0.5

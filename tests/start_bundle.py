@@ -1,0 +1,49 @@
+"""A bundle of the default bundle's start weights, which a package holds.
+
+Tests compare what a service computes with what sentence-transformers computes by the same weights.
+"""
+
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+from filelock import FileLock
+
+from training.demo import installed_start
+
+PASSAGES = Path(__file__).parents[1] / "examples" / "peps" / "documents.jsonl.gz"
+
+
+def export_start(folder: Path) -> Path:
+    """Export the weights with windows of 512 tokens, unless another test process has done so.
+
+    Args:
+        folder: of all test processes of this run.
+
+    Returns:
+        The folder of the bundle.
+    """
+    made = folder / "start-weights"
+    with FileLock(folder / "start-weights.lock"):
+        if not made.exists():
+            _export(made)
+    return made
+
+
+def _export(made: Path) -> None:
+    from export import passages
+    from export.__main__ import main
+
+    texts = made.with_suffix(".txt")
+    with gzip.open(PASSAGES, "rt", encoding="utf-8") as lines:
+        # short ones, and few to calibrate with: the export takes a quarter of the time
+        short = (" ".join(json.loads(line)["text"].split()[80:140]) for line in lines)
+        texts.write_text("\n".join(short), encoding="utf-8")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(passages, "CALIBRATION", 64)
+        wish = ["--max-tokens", "512", "--paragraphs", "200", "--calibration", str(texts)]
+        keep = ["--keep-float", r".*layer\.[01]/output/dense/MatMul", "--threads", "1"]
+        assert main([str(installed_start()), str(made), *wish, *keep]) == 0
