@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock
 
+from benchmarks.rig.start_bundle import OPTIONS
 from training.demo import installed_start
 
 PASSAGES = Path(__file__).parents[1] / "examples" / "peps" / "documents.jsonl.gz"
@@ -44,6 +45,5 @@ def _export(made: Path) -> None:
         texts.write_text("\n".join(short), encoding="utf-8")
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(passages, "CALIBRATION", 64)
-        wish = ["--max-tokens", "512", "--paragraphs", "200", "--calibration", str(texts)]
-        keep = ["--keep-float", r".*layer\.[01]/output/dense/MatMul", "--threads", "1"]
-        assert main([str(installed_start()), str(made), *wish, *keep]) == 0
+        fewer = ("--paragraphs", "200", "--calibration", str(texts))
+        assert main([str(installed_start()), str(made), *OPTIONS, *fewer]) == 0

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from benchmarks.engines.cuda import CASES, Case, Side, main, parser, table
+from benchmarks.rig.start_bundle import BUNDLE
 from tests.service.test_cuda import why_not
 
 
@@ -45,7 +46,7 @@ def test_the_cases_match_the_aims() -> None:
 
 def test_the_command_line_has_defaults() -> None:
     given = parser().parse_args([])
-    assert (given.bundle / "bundle.json").is_file()
+    assert given.bundle == BUNDLE
     assert given.source is None
     with pytest.raises(SystemExit):
         parser().parse_args(["--rounds", "many"])

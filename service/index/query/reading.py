@@ -255,6 +255,7 @@ def target(query: Query) -> Vectors:
 
 
 def cosines(vectors: Vectors, query: Vectors) -> Vectors:
+    """The cosines of unit vectors ``[rows, dimensions]`` and one ``[dimensions]``."""
     # a damaged vector may hold numbers of any size, NaN included
     with np.errstate(all="ignore"):
         # unlike BLAS, this gives equal rows equal cosines
