@@ -154,6 +154,12 @@ def test_a_model_uses_it_in_training_only(model: Encoder, tiny_model: Path) -> N
     assert torch.equal(states(model, train=False), plain(IDS, MASK)[0])
 
 
+def test_a_model_stays_in_its_mode(tiny_model: Path) -> None:
+    opened = open_start(BackboneSettings(path=str(tiny_model), max_tokens=16)).encoder.backbone
+    assert not opened.training
+    assert not any(part.training for part in opened.modules())
+
+
 def test_a_model_leaves_out_weights_of_its_attention(
     model: Encoder, monkeypatch: pytest.MonkeyPatch
 ) -> None:

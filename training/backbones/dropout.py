@@ -39,7 +39,7 @@ def install(backbone: PreTrainedModel) -> None:
     for module in backbone.modules():
         for name, child in module.named_children():
             if type(child) is nn.Dropout:
-                setattr(module, name, Dropout(child.p))
+                setattr(module, name, Dropout(child.p).train(child.training))
     config = backbone.config
     if config._attn_implementation == "sdpa" and any(getattr(config, name, 0) for name in SHARES):
         AttentionInterface.register(ATTENTION, attention)
@@ -116,9 +116,6 @@ def _drawn(values: Tensor, share: float) -> tuple[Tensor, float]:
     return numbers.clamp_(last, last + 1).sub_(last), _VALUES / (_VALUES - dropped)
 
 
-# New memory costs as much time as a product, so most results take the place of others.
-
-
 class _Dropout(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, values: Tensor, share: float) -> Tensor:
@@ -133,7 +130,10 @@ class _Dropout(torch.autograd.Function):
 
 
 class _Attention(torch.autograd.Function):
-    """Products and softmax in float32, weights in the values' type, as in torch's fused kernel."""
+    """Products and softmax in float32, weights in the values' type, as in torch's fused kernel.
+
+    New memory costs as much time as a product, so most results take the place of others.
+    """
 
     @staticmethod
     def forward(

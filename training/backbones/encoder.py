@@ -129,7 +129,8 @@ def open_start(settings: BackboneSettings, *, trained: bool = True) -> Start:
     if settings.static_width is not None:
         table = StaticBackbone(tokenizer, settings.static_width)
         return Start(Encoder(table, "mean"), tokenizer, {})
-    install(backbone)
+    if trained:
+        install(backbone)
     return Start(
         Encoder(backbone, _pooling(settings, named, trained)),
         tokenizer,
