@@ -220,6 +220,13 @@ class UncertainError(StoreError):
         super().__init__("it is unknown whether the documents were written: read them")
 
 
+class OvertakenError(StoreError):
+    """Commits wrote nothing: nobody changed the documents, or others always came first."""
+
+    def __init__(self) -> None:
+        super().__init__("the documents were not written: read them, then try again")
+
+
 class DeadlineError(ServiceError, status=504, kind="Timeout", code="deadline_exceeded"):
     """The deadline passed before the work was done. Another replica would only repeat the work."""
 

@@ -24,7 +24,6 @@ from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
-from lancedb.expr import Expr
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
@@ -34,6 +33,7 @@ from ranking import adaptation
 from ranking.adaptation import Profile
 from service.index.documents import Index
 from service.index.query import search
+from service.index.query.filters import Where
 from service.index.query.links import citations
 from service.index.query.reading import Hit, Query
 from training.evaluation.citations import difference_interval
@@ -41,7 +41,7 @@ from training.evaluation.citations import difference_interval
 DEPTH = 100
 
 Figures = NDArray[np.float64]
-Search = Callable[[Index, Query, int, Expr | None], Awaitable[list[Hit]]]
+Search = Callable[[Index, Query, int, Where | None], Awaitable[list[Hit]]]
 
 
 def main() -> None:

@@ -13,8 +13,7 @@ import pytest
 
 from tests.conftest import ROOT
 
-MOST_LINES = 350
-MOST_FILES = 15
+MOST_LINES = 800
 ROOMS = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["tool"][
     "importlinter"
 ]["root_packages"]
@@ -96,10 +95,7 @@ def test_a_module_in_the_wrong_room_breaks_a_contract(broken: dict[str, str], mo
 
 
 @pytest.mark.parametrize("room", [*ROOMS, "benchmarks", "client", "studies"])
-def test_files_and_packages_are_small(room: str) -> None:
+def test_files_are_small(room: str) -> None:
     files = [*(ROOT / room).rglob("*.py")]
     lengths = {path: path.read_text(encoding="utf-8").count("\n") for path in files}
     assert not {path: n for path, n in lengths.items() if n > MOST_LINES}
-    packages = {path.parent for path in files}
-    sizes = {folder: len([*folder.glob("*.py")]) for folder in packages}
-    assert not {folder: n for folder, n in sizes.items() if n > MOST_FILES}

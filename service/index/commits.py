@@ -9,10 +9,18 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from service.errors import ConflictError, NotFoundError, UncertainError, VersionError
+from service.errors import (
+    ConflictError,
+    NotFoundError,
+    OvertakenError,
+    UncertainError,
+    VersionError,
+)
+from service.index import sql
 from service.index.documents import OLDER, Index, applied
 from service.index.rows import records, versions
 from service.index.rows.versions import Condition, Standing, holds, microseconds
+from service.index.sql import Sql
 from service.index.storage.database import refresh
 
 if TYPE_CHECKING:
@@ -60,7 +68,7 @@ async def write(index: Index, upserts: Sequence[Upsert]) -> list[VersionError | 
     _stamp(upserts, held)
     refused = [check(upsert.conditions, held) for upsert in upserts]
     taken = [upsert for upsert, error in zip(upserts, refused, strict=True) if error is None]
-    missed = await _conditional(index, taken)
+    missed = await _conditional(index, taken, held)
     clean = [upsert for upsert in taken if not missed.keys() & upsert.conditions.keys()]
     await _plain(index, clean, repeated=repeated)
     return [
@@ -80,10 +88,15 @@ async def delete(index: Index, document_id: str, condition: Condition) -> int:
     Raises:
         VersionError: it has another version.
         NotFoundError: the index has no such document.
+        OvertakenError: the commits wrote nothing.
     """
     conditions = {document_id: condition}
     held = await index.standing([document_id])
-    while (error := check(conditions, held)) is None:
+    for _ in range(versions.ATTEMPTS):
+        if (error := check(conditions, held)) is not None:
+            if error.present[document_id] is None:
+                raise NotFoundError("no document of that id in this index")
+            raise error
         time = _after(held[document_id])
         gone = records.tombstones({document_id: time}, index.schema)
         result = await _replace(index, gone, versions.clause(conditions), on_bad_vectors="null")
@@ -91,10 +104,10 @@ async def delete(index: Index, document_id: str, condition: Condition) -> int:
             return time
         # another process wrote meanwhile
         await refresh(index.table)
-        held = await index.standing([document_id])
-    if error.present[document_id] is None:
-        raise NotFoundError("no document of that id in this index")
-    raise error
+        former, held = held, await index.standing([document_id])
+        if held == former:
+            break
+    raise OvertakenError
 
 
 async def delete_seen(index: Index, seen: Mapping[str, int]) -> dict[str, int]:
@@ -145,15 +158,23 @@ def _stamp(upserts: Sequence[Upsert], held: Mapping[str, Standing]) -> None:
             upsert.times[name] = last[name] = time
 
 
-async def _conditional(index: Index, upserts: Sequence[Upsert]) -> dict[str, int | None]:
+async def _conditional(
+    index: Index, upserts: Sequence[Upsert], former: Mapping[str, Standing | None]
+) -> dict[str, int | None]:
     """Write the documents that have conditions.
+
+    Args:
+        former: the states of the documents before.
 
     Returns:
         For each document that was not written, the version that the index has instead.
+
+    Raises:
+        OvertakenError: the commits wrote nothing.
     """
     conditions = {name: one for upsert in upserts for name, one in upsert.conditions.items()}
     missed: dict[str, int | None] = {}
-    while conditions:
+    for _ in range(versions.ATTEMPTS):
         held = await _attempts(index, upserts, conditions)
         # Another process wrote meanwhile, with a later time, and the condition holds still or
         # again: a refusal would contradict the state that it names.
@@ -161,11 +182,16 @@ async def _conditional(index: Index, upserts: Sequence[Upsert]) -> dict[str, int
             name for name, one in conditions.items() if name in held and holds(one, held[name])
         }
         missed |= _present([name for name in held if name not in again], held)
+        if not again:
+            return missed
+        if any(held[name] == former.get(name) for name in again):
+            break
+        former = held
         conditions = {name: conditions[name] for name in again}
         for upsert in upserts:
             for name in again & upsert.conditions.keys():
                 upsert.times[name] = _after(held[name])
-    return missed
+    raise OvertakenError
 
 
 async def _attempts(
@@ -182,7 +208,7 @@ async def _attempts(
     return held
 
 
-async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str, Standing | None]:
+async def _attempt(index: Index, rows: pa.Table, where: Sql | None) -> dict[str, Standing | None]:
     result = await (_replace(index, rows, where) if where is not None else _create(index, rows))
     written = applied(result)
     if written == rows.num_rows:
@@ -199,14 +225,14 @@ async def _attempt(index: Index, rows: pa.Table, where: str | None) -> dict[str,
 
 
 async def _replace(
-    index: Index, rows: pa.Table, where: str, on_bad_vectors: str = "error"
+    index: Index, rows: pa.Table, where: Sql, on_bad_vectors: str = "error"
 ) -> MergeResult:
     """Replace older rows if a condition on ``target`` holds during the commit.
 
     LanceDB checks it again if another commit changes the same rows in between.
     """
     merge = index.table.merge_insert("id")
-    merge = merge.when_matched_update_all(where=f"{OLDER} AND {where}")
+    merge = merge.when_matched_update_all(where=sql.every(OLDER, where))
     result: MergeResult = await merge.execute(rows, on_bad_vectors=on_bad_vectors)
     return result
 
@@ -214,7 +240,9 @@ async def _replace(
 async def _create(index: Index, rows: pa.Table) -> MergeResult:
     """Insert rows of documents that are absent or deleted during the commit."""
     merge = index.table.merge_insert("id")
-    merge = merge.when_matched_update_all(where=f"{OLDER} AND target.deleted = true")
+    merge = merge.when_matched_update_all(
+        where=sql.every(OLDER, sql.compare("target.deleted", "=", True))
+    )
     result: MergeResult = await merge.when_not_matched_insert_all().execute(rows)
     return result
 

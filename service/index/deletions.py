@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
+from service.errors import OvertakenError
 from service.index.documents import Index
 from service.index.indexes import Indexes
-from service.index.rows.versions import microseconds
+from service.index.rows.versions import ATTEMPTS, microseconds
 from service.index.storage.database import refresh
 
 
@@ -34,7 +35,7 @@ async def delete(
         NotFoundError, ConflictError: the index is gone, or another index has its name now.
     """
     done = set(applied)
-    while True:
+    for _ in range(ATTEMPTS):
         found = [g.index for g in await indexes.generations(name, still=True)]
         found[0].require(uid)
         fresh = [index for index in found if index.identity.generation not in done]
@@ -44,10 +45,15 @@ async def delete(
         times = dict(deleted) if deleted else await _after(found, ids)
         for index in fresh:
             left = await index.tombstone(times)
-            while left and not deleted:
+            for _ in range(ATTEMPTS):
+                if not left or deleted:
+                    break
                 await refresh(index.table)
                 left = await index.tombstone(await _after([index], left))
+            else:
+                raise OvertakenError
             done.add(index.identity.generation)
+    raise OvertakenError
 
 
 async def _after(indexes: Sequence[Index], ids: Sequence[str]) -> dict[str, int]:

@@ -13,13 +13,22 @@ from lancedb.query import ColumnOrdering
 from lancedb.table import AsyncTable
 
 from service import executors
-from service.errors import ConflictError, DamagedError, InvalidError, NotFoundError, UncertainError
+from service.errors import (
+    ConflictError,
+    DamagedError,
+    InvalidError,
+    NotFoundError,
+    OvertakenError,
+    UncertainError,
+)
+from service.index import sql
 from service.index.row_cache import RowCache, take
 from service.index.rows import checksums, records, sizes, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Record, Stored
 from service.index.rows.schema import Identity
-from service.index.rows.versions import Standing, microseconds
+from service.index.rows.versions import ATTEMPTS, Standing, microseconds
+from service.index.sql import Sql
 from service.index.storage.database import refresh
 
 if TYPE_CHECKING:
@@ -33,7 +42,8 @@ log = structlog.get_logger("docsplit.index")
 _MUCH_BYTES = 1_000_000
 
 LIVE = col("deleted").eq(lit(False))
-OLDER = "target.updated < source.updated"
+# of a stored row (target) and one that is written (source)
+OLDER = Sql("target.updated < source.updated")
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,19 +98,21 @@ class Index:
         ids: list[str] = rows["id"].to_pylist()
         times = list(updated)
         left = list(range(len(ids)))
-        while left:
+        for _ in range(ATTEMPTS):
             part = records.stamped(rows.take(left), [times[place] for place in left])
             result = await self.merge_rows(part)
             if applied(result) == len(left):
-                break
+                return times
             missing = await self.missing(part, result.version)
             left = [place for place in left if ids[place] in missing]
-            if left and repeated:
+            if not left:
+                return times
+            if repeated:
                 raise UncertainError
             for place in left:
                 standing = missing[ids[place]]
                 times[place] = max(microseconds(), standing.updated + 1 if standing else 0)
-        return times
+        raise OvertakenError
 
     async def missing(self, rows: pa.Table, version: int) -> dict[str, Standing | None]:
         """Rows that a commit did not write, with the state that the index has instead.
@@ -191,7 +203,7 @@ class Index:
 
     async def count(self) -> int:
         """The number of documents."""
-        return int(await self.table.count_rows("deleted = false"))
+        return int(await self.table.count_rows(sql.LIVE))
 
     async def has(self, document_id: str) -> bool:
         """Whether the index has a document."""

@@ -6,18 +6,22 @@ import pyarrow as pa
 import structlog
 
 from service import executors
+from service.index import sql
 from service.index.documents import Index
 from service.index.rows import terms
 from service.index.rows.checksums import Part, texts
 from service.index.rows.schema import OPTIONAL
+from service.index.sql import Sql
 
 log = structlog.get_logger("docsplit.index")
 
 # documents of one commit
 CHUNK = 64
-_LACKING = f"deleted = false AND {terms.COLUMN} IS NULL"
+_LACKING = sql.every(sql.LIVE, sql.negated(sql.given(terms.COLUMN)))
 # a document that was written since its text was read has its own terms
-_SAME = f"target.digest = source.digest AND target.{terms.COLUMN} IS NULL"
+_SAME = sql.every(
+    Sql("target.digest = source.digest"), sql.negated(sql.given("target." + terms.COLUMN))
+)
 
 
 async def complete(index: Index) -> bool:

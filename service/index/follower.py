@@ -10,12 +10,12 @@ from dataclasses import dataclass
 
 import structlog
 
-from service.errors import BuildingError, ConflictError, NotFoundError
+from service.errors import BuildingError, ConflictError, NotFoundError, OvertakenError
 from service.index.documents import Index
 from service.index.generations import Generation, by_index, is_of, progress, stem
 from service.index.indexes import Indexes
 from service.index.reembed import Embed, catch_up
-from service.index.rows.versions import microseconds
+from service.index.rows.versions import ATTEMPTS, microseconds
 
 log = structlog.get_logger("docsplit.index")
 
@@ -104,12 +104,13 @@ class Follower:
         """
         own, others = await self._split(name)
         embed = self._embed_for(own.index.identity.revision)
-        while True:
+        for _ in range(ATTEMPTS):
             versions = await _versions(others)
             for other in others:
                 await catch_up(own.index, other.index, embed, lambda n: self._wrote(name, n))
             if await _versions(others) == versions:
                 return
+        raise OvertakenError
 
     async def _run(self) -> None:
         while True:
@@ -211,13 +212,14 @@ class Follower:
 
     async def _split(self, name: str) -> tuple[Generation, list[Generation]]:
         """The served generation, created if it is missing, and the others."""
-        while True:
+        for _ in range(ATTEMPTS):
             await self._indexes.writable(name)
             generations = await self._indexes.generations(name)
             own = self._indexes.served.own(generations)
             # otherwise it was deleted between the two calls
             if own is not None:
                 return own, [generation for generation in generations if generation is not own]
+        raise OvertakenError
 
     def _count(self, name: str, left: int) -> None:
         self._left[name] = left

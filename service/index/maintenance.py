@@ -13,7 +13,7 @@ from lancedb.index import IndexConfig
 from lancedb.table import AsyncTable
 
 from service.errors import BuildingError, ConflictError, NotFoundError
-from service.index import filling
+from service.index import filling, sql
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.merging.process import GROWTH_BYTES, Between, size, working
@@ -281,7 +281,7 @@ def _current(index: IndexConfig) -> bool:
 
 async def _documents(table: AsyncTable) -> int:
     # a deleted document has no vector, and LanceDB builds no index over too few of them
-    return await table.count_rows("deleted = false")
+    return await table.count_rows(sql.LIVE)
 
 
 async def _indexable(table: AsyncTable) -> bool:
@@ -303,6 +303,6 @@ async def _many_windows(table: AsyncTable) -> bool:
 
 async def purge(table: AsyncTable, before: int) -> None:
     """Remove the tombstones from before a time, in microseconds since the epoch."""
-    where = f"deleted = true AND updated < {before}"
+    where = sql.every(sql.compare("deleted", "=", True), sql.compare("updated", "<", before))
     if await table.count_rows(where):
         await table.delete(where)

@@ -9,7 +9,8 @@ from dataclasses import replace
 import pyarrow as pa
 
 from corpora.documents import Document
-from service.index.documents import LIVE, Index, named
+from service.index import sql
+from service.index.documents import Index, named
 from service.index.rows import checksums, fields, outline, records, sizes, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import Outline
@@ -48,8 +49,8 @@ async def _same_length(index: Index, texts: Mapping[str, str]) -> AsyncIterator[
     """
     ids = list(texts)
     if len(ids) == 1:
-        length = f"array_element(window_ends, -1) = {len(texts[ids[0]])}"
-        where = f"{(LIVE & named(ids)).to_sql()} AND {length}"
+        length = sql.compare("array_element(window_ends, -1)", "=", len(texts[ids[0]]))
+        where = sql.every(sql.LIVE, sql.among("id", ids), length)
         query = index.table.query().where(where).select(checksums.columns(*PARTS)).limit(1)
         yield await index.sound(await query.to_arrow(), *PARTS)
         return

@@ -23,6 +23,7 @@ from lancedb.table import AsyncTable
 from numpy.typing import NDArray
 
 from service import executors
+from service.index import sql
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
@@ -151,7 +152,7 @@ class RowCache:
         self._held.pop((table.name, number), None)
         size = 0
         first, end = number << _OFFSET_BITS, (number + 1) << _OFFSET_BITS
-        query = table.query().where(f"_rowid >= {first} AND _rowid < {end}")
+        query = table.query().where(sql.within("_rowid", first, end))
         query = query.select([*_NAMES, "window_ends"]).with_row_id()
         read: list[pa.Table] = []
         async for batch in await query.to_batches(max_batch_length=_BATCH_ROWS):

@@ -10,9 +10,11 @@ from pathlib import Path
 import pyarrow as pa
 from lancedb.table import AsyncTable
 
+from service.index import sql
 from service.index.documents import Index
 from service.index.query.words import Vocabulary
 from service.index.rows.schema import identity
+from service.index.sql import Sql
 from service.index.storage import manifest
 from service.index.storage.database import connect
 from service.index.storage.findings import Report
@@ -43,10 +45,10 @@ async def living(database: str, table: str, fragment: int) -> set[int]:
     return set(found["_rowid"].to_pylist())
 
 
-def within(fragment: int) -> str:
+def within(fragment: int) -> Sql:
     """The condition that a row is in a fragment."""
     first = fragment << 32
-    return f"_rowid >= {first} AND _rowid < {first + (1 << 32)}"
+    return sql.within("_rowid", first, first + (1 << 32))
 
 
 async def check(database: str, table: str, name: str) -> Report:
@@ -62,7 +64,7 @@ async def former_ids(database: str, table: str, version: int, fragment: int) -> 
     """Ids of the documents in a fragment of a former version."""
     held = await opened(database, table)
     await held.checkout(version)
-    query = held.query().where(f"{within(fragment)} AND deleted = false").select(["id"])
+    query = held.query().where(sql.every(within(fragment), sql.LIVE)).select(["id"])
     found: list[str] = (await query.to_arrow())["id"].to_pylist()
     return found
 
@@ -79,7 +81,7 @@ async def indexed(file: Path, fragment: int) -> dict[int, str]:
         _replace_data(Path(folder, "entries.lance"), file)
         query = (await opened(folder, "entries")).query()
         first = fragment << 32
-        found = await query.where(f"ids >= {first} AND ids < {first + (1 << 32)}").to_arrow()
+        found = await query.where(sql.within("ids", first, first + (1 << 32))).to_arrow()
     return dict(zip(found["ids"].to_pylist(), found["values"].to_pylist(), strict=True))
 
 

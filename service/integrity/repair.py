@@ -9,6 +9,7 @@ from typing import Any
 import pyarrow as pa
 
 from service import executors
+from service.index import sql
 from service.index.documents import Index
 from service.index.indexes import Indexes, connect
 from service.index.maintenance import KEEP_TOMBSTONES, optimize
@@ -16,6 +17,7 @@ from service.index.reembed import Embed, embed_rows
 from service.index.rows.columns import prepare
 from service.index.rows.record import Record
 from service.index.rows.versions import microseconds
+from service.index.sql import Sql
 from service.index.storage import files, layout, manifest, pins
 from service.index.storage.ledger import Recorder, read
 from service.integrity import names, own, reading, rows, salvage, table_files
@@ -187,9 +189,9 @@ class Repair:
         for _ in range(_LOOKS):
             damaged = await _damaged(index)
             for held in damaged:
-                ids = ", ".join(map(str, held["_rowid"].to_pylist()))
+                these = sql.among("_rowid", held["_rowid"].to_pylist())
                 content = held.select(index.schema.names)
-                await self._replace(index, f"_rowid IN ({ids})", content, judge(content, index))
+                await self._replace(index, these, content, judge(content, index))
             if not damaged or len(self.outcome.left) > before:
                 break
         self.outcome.once()
@@ -197,7 +199,7 @@ class Repair:
     async def _replace(
         self,
         index: Index,
-        where: str,
+        where: Sql,
         former: pa.Table,
         judged: Judged,
         lost: Sequence[str] = (),
@@ -278,7 +280,7 @@ class Repair:
             )
         ]
         if gone:
-            await index.table.delete(f"_rowid IN ({', '.join(map(str, gone))})")
+            await index.table.delete(sql.among("_rowid", gone))
         else:
             # the version still counts deleted rows that the empty list does not have
             where = reading.within(fragment.number)

@@ -11,8 +11,10 @@ from typing import Any, Literal
 
 import pyarrow as pa
 
+from service.index import sql
 from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.rows.keyed import KeyedTable, Row
+from service.index.sql import Sql
 from service.index.storage.database import Database
 
 State = Literal["queued", "running", "succeeded", "failed", "cancelled"]
@@ -32,7 +34,7 @@ LOST: dict[Kind, str] = {
     "files": "its replica ended: send the files again; what was indexed stays",
     "map": "its replica ended: start the map again",
 }
-_OPEN = "state IN ('queued', 'running')"
+_OPEN = sql.among("state", ["queued", "running"])
 _HEAD = ["id", "kind", "index", "owner", "state", "progress", "error", "started", "heartbeat"]
 
 
@@ -144,7 +146,7 @@ class Jobs:
             silent: seconds for which the heartbeat of a running job must not have changed since
                 this process first saw it. A job that waits may go to any replica.
         """
-        found = map(_job, await self._table.rows(f"kind = '{kind}' AND {_OPEN}"))
+        found = map(_job, await self._table.rows(sql.every(sql.compare("kind", "=", kind), _OPEN)))
         lost = [job for job in found if self._lost(job, silent if job.state == "running" else 0.0)]
         return sorted(lost, key=lambda job: job.started)
 
@@ -156,7 +158,8 @@ class Jobs:
         """Queue a lost job here; None if another replica was first, or it was cancelled."""
         taken = replace(job, state="queued", heartbeat=time.time(), details={**details})
         # only a replica that works on the job, or takes it over, changes the heartbeat
-        where = f"id = '{job.id}' AND {_OPEN} AND heartbeat = {job.heartbeat!r}"
+        beat = sql.compare("heartbeat", "=", job.heartbeat)
+        where = sql.every(sql.compare("id", "=", job.id), _OPEN, beat)
         values = {**_results(taken), "heartbeat": taken.heartbeat}
         return taken if await self._table.change(where, state=taken.state, **values) else None
 
@@ -170,7 +173,7 @@ class Jobs:
         Returns:
             False if the job was ended or taken over elsewhere.
         """
-        where = f"{_mine(job)} AND {_OPEN}"
+        where = sql.every(_mine(job), _OPEN)
         known = await self._table.change(where, state=job.state, **_results(job), heartbeat=now)
         self._beats += 1
         if self._beats % _BEATS == 0:
@@ -180,7 +183,7 @@ class Jobs:
     async def leave(self, job: Job) -> None:
         """Let another replica take an open job over at once."""
         results = {**_results(job), "heartbeat": time.time() - LOST_SECONDS}
-        await self._table.change(f"{_mine(job)} AND {_OPEN}", state=job.state, **results)
+        await self._table.change(sql.every(_mine(job), _OPEN), state=job.state, **results)
         await self._table.sync()
 
     async def end(self, job: Job) -> None:
@@ -189,14 +192,16 @@ class Jobs:
         results = {**_results(job), "heartbeat": time.time()}
         final = {"state": job.state, "error": job.error}
         # one write: a late heartbeat then finds the job ended, and changes nothing
-        if not await self._table.change(f"{mine} AND {_OPEN}", **final, **results):
+        if not await self._table.change(sql.every(mine, _OPEN), **final, **results):
             await self._table.change(mine, **results)
         await self._table.sync()
         await self._table.tidy()
 
     async def cancel(self, job_id: str) -> None:
         """Mark an open job as cancelled; its replica sees this at its next heartbeat."""
-        await self._table.change(f"id = '{job_id}' AND {_OPEN}", state="cancelled")
+        await self._table.change(
+            sql.every(sql.compare("id", "=", job_id), _OPEN), state="cancelled"
+        )
         await self._table.sync()
 
     async def remove(self, job: Job) -> None:
@@ -213,9 +218,9 @@ class Jobs:
             await self._table.delete(self._table.of(*gone))
 
 
-def _mine(job: Job) -> str:
+def _mine(job: Job) -> Sql:
     """The condition that no other replica has taken the job over."""
-    return f"id = '{job.id}' AND heartbeat <= {job.heartbeat!r}"
+    return sql.every(sql.compare("id", "=", job.id), sql.compare("heartbeat", "<=", job.heartbeat))
 
 
 def _results(job: Job) -> dict[str, str]:

@@ -13,11 +13,12 @@ from typing import Any, Literal, TypeVar
 
 import pyarrow as pa
 import structlog
-from lancedb.expr import Expr, col, lit
+from lancedb.expr import col, lit
 
 from heads.examples import Examples, digests, unpacked
 from service import executors
 from service.errors import ConflictError, StoreError
+from service.index import sql
 from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database
@@ -142,10 +143,11 @@ class Jobs:
         job = Job(name, uuid.uuid4().hex, key, "running", "waiting", 0, total, "", now, now)
         try:
             former = await self.get(name)
-            ended = "target.state != 'running'"
+            ended = sql.compare("target.state", "<>", "running")
             if former is not None and former.state == "lost":
-                beat = f"target.heartbeat = {former.heartbeat!r}"
-                ended += f" OR (target.uid = '{former.uid}' AND {beat})"
+                beat = sql.compare("target.heartbeat", "=", former.heartbeat)
+                same = sql.every(sql.compare("target.uid", "=", former.uid), beat)
+                ended = sql.some(ended, same)
             await self._jobs.put(asdict(job), replace=ended)
             held = await self.get(name)
             if held is None or held.uid != job.uid:
@@ -166,8 +168,8 @@ class Jobs:
             silent: seconds for which the heartbeat of a training that seems to run must not have
                 changed since this process first saw it.
         """
-        found = [Job(**row) for row in await self._jobs.rows("state IN ('running', 'lost')")]
-        return [job for job in found if self._lost(job, silent)]
+        rows = await self._jobs.rows(sql.among("state", ["running", "lost"]))
+        return [job for job in (Job(**row) for row in rows) if self._lost(job, silent)]
 
     def _lost(self, job: Job, silent: float) -> bool:
         if job.state == "lost":
@@ -194,7 +196,8 @@ class Jobs:
         columns["heartbeat"] = time.time()
         # the row must be unchanged: another replica would have changed the uid, the job's own
         # replica the heartbeat
-        where = f"uid = '{job.uid}' AND heartbeat = {job.heartbeat!r}"
+        beat = sql.compare("heartbeat", "=", job.heartbeat)
+        where = sql.every(sql.compare("uid", "=", job.uid), beat)
         return await self._jobs.change(where, **columns)
 
     async def examples(
@@ -242,7 +245,7 @@ class Jobs:
     async def update(self, job: Job, **columns: Any) -> bool:
         """Write columns and a heartbeat; False if the job was cancelled or replaced."""
         columns["heartbeat"] = time.time()
-        return await self._jobs.change(_has_uid(job.uid), **columns)
+        return await self._jobs.change(sql.compare("uid", "=", job.uid), **columns)
 
     async def refuse(self, job: Job, error: str) -> None:
         """Mark a job as failed because of its examples, and delete them."""
@@ -258,7 +261,7 @@ class Jobs:
             await self._jobs.sync()
 
     async def _remove(self, job: Job) -> None:
-        await self._jobs.delete(_has_uid(job.uid))
+        await self._jobs.delete(col("uid").eq(lit(job.uid)))
         await self._drop(job.key)
         # before older versions are removed
         await self._jobs.sync()
@@ -277,7 +280,3 @@ class Jobs:
 
     async def _drop(self, key: str) -> None:
         await self._examples.delete(self._examples.of(key))
-
-
-def _has_uid(uid: str) -> Expr:
-    return col("uid").eq(lit(uid))

@@ -164,7 +164,7 @@ def choose(wrong: Floats, vectors: Vectors, number: int) -> list[int]:
 
 async def _scan(index: Index, network: Scorer, where: Where | None) -> pa.ChunkedArray:
     """Ids of the matching documents, the least certain first."""
-    query = index.table.query().where(live(where))
+    query = index.table.query().where(live(where).form)
     batches = await query.select(["id", "vector"]).to_batches(max_batch_length=SCANNED)
     part = max(1, PART_SCORES // network.shape[1])
 

@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, nullcontext
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+import structlog
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware.cors import CORSMiddleware
@@ -114,6 +115,9 @@ _TOLD_HEADERS = [
     "x-truncated",
 ]
 MCP = "/mcp"
+# for commits and batches that still run when the socket is closed and all requests have ended
+STOP_SECONDS = 20.0
+log = structlog.get_logger("docsplit")
 
 
 def create_app(service: Service) -> FastAPI:
@@ -148,7 +152,12 @@ def create_app(service: Service) -> FastAPI:
             for task in beside:
                 task.cancel()
             await starting
-            await service.stop()
+            try:
+                async with asyncio.timeout(STOP_SECONDS):
+                    await service.stop()
+            except TimeoutError:
+                # the loop cancels what still runs: nobody waits for its answer any more
+                log.error("stopped_before_the_end", seconds=STOP_SECONDS)
 
     app = FastAPI(
         routes=[*_ROUTES],

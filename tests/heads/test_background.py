@@ -15,7 +15,9 @@ from starlette.requests import Request
 
 from heads.examples import Examples
 from service.errors import ConflictError, OverloadedError
+from service.index import sql
 from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.sql import Sql
 from service.learning import background as background_module
 from service.learning.background import Background, Teacher
 from service.learning.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs
@@ -70,7 +72,7 @@ def test_a_training_is_lost_once_its_heartbeat_stands_still(tmp_path: Path, ahea
 
         # however wrong the clock of its replica is
         for beat in range(4):
-            await other._jobs.change("true", heartbeat=time.time() + ahead + beat)
+            await other._jobs.change(Sql("true"), heartbeat=time.time() + ahead + beat)
             assert await shown() == "running"
             passed += SILENT_SECONDS - 1
             assert await shown() == "running"
@@ -197,7 +199,9 @@ def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
     async def scenario() -> Job | None:
         await held.claim("a", SMALL)
         for _ in range(MOST_ATTEMPTS):
-            await held._jobs.change("name = 'a'", heartbeat=time.time() - LOST_SECONDS - 1)
+            await held._jobs.change(
+                sql.compare("name", "=", "a"), heartbeat=time.time() - LOST_SECONDS - 1
+            )
             await background._take_over(held)
         return await held.get("a")
 
@@ -234,7 +238,9 @@ def test_a_training_goes_on_when_its_object_store_answers_again(
         interrupted = await held.get("a")
         assert interrupted is not None
         assert (interrupted.state, interrupted.error) == ("running", "")
-        await held._jobs.change("name = 'a'", heartbeat=time.time() - LOST_SECONDS - 1)
+        await held._jobs.change(
+            sql.compare("name", "=", "a"), heartbeat=time.time() - LOST_SECONDS - 1
+        )
         [lost] = await held.lost()
         again = await held.take_over(lost)
         assert again is not None
@@ -261,7 +267,7 @@ def test_a_training_whose_replica_has_a_slow_clock_goes_on_there(tmp_path: Path)
         # it changes, but is always old
         for beat in range(4):
             before = time.time() - 2 * LOST_SECONDS + beat
-            await held._jobs.change("true", heartbeat=before)
+            await held._jobs.change(Sql("true"), heartbeat=before)
             await background._take_over(held, SILENT_SECONDS)
             own += SILENT_SECONDS
         assert begun == []
@@ -286,9 +292,9 @@ def test_damaged_examples_fail_their_job_and_stop_no_other(tmp_path: Path) -> No
             if name != "b":
                 blob = SMALL.to_bytes()
                 flipped = blob[:40] + bytes([blob[40] ^ 1]) + blob[41:]
-                await held._examples.change(held._examples.of(job.key), examples=flipped)
+                await held._examples.change(sql.compare("key", "=", job.key), examples=flipped)
                 assert await held.labelled(job) == set()
-        await held._jobs.change("true", heartbeat=time.time() - LOST_SECONDS - 1)
+        await held._jobs.change(Sql("true"), heartbeat=time.time() - LOST_SECONDS - 1)
         for _ in "ab":
             await background._take_over(held)
         last = await held.get("c")

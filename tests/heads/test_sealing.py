@@ -14,6 +14,7 @@ from heads import sealing
 from heads.examples import Examples
 from heads.network import Network
 from service.errors import StoreError
+from service.index import sql
 from service.index.storage.database import connect
 from service.integrity.check import check
 from service.learning.store import Head, Heads
@@ -76,7 +77,7 @@ def test_a_damaged_label_is_reported(tmp_path: Path) -> None:
         await heads.put(head, Examples(["a", "b"], [["sport"], ["wetter"]]))
         stored = await heads.get("kind")
         assert stored.report == REPORT | {"history": []}
-        await heads._table.change(heads._table.of("kind"), labels=["spoxt", "wetter"])
+        await heads._table.change(sql.compare("name", "=", "kind"), labels=["spoxt", "wetter"])
         fresh = Heads(await connect(str(tmp_path)), "classifiers", "classifier")
         with pytest.raises(StoreError, match="damaged: train it again"):
             await fresh.get("kind")
@@ -95,7 +96,7 @@ def test_the_check_of_a_store_reports_a_damaged_label(tmp_path: Path) -> None:
         indexes = await open_indexes(tmp_path)
         sound = await check(indexes, tmp_path, None, record=False)
         assert [str(finding) for finding in sound.findings] == []
-        await heads._table.change(heads._table.of("kind"), labels=["spoxt", "wetter"])
+        await heads._table.change(sql.compare("name", "=", "kind"), labels=["spoxt", "wetter"])
         report = await check(indexes, tmp_path, None, record=False)
         return [f"{finding.document} {finding.part}" for finding in report.findings]
 

@@ -9,9 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from lancedb.expr import col, lit
 from lancedb.table import AsyncTable
 
+from service.index import sql
 from service.index.replicas.leases import Leases
 from service.index.rows import keyed
 from service.index.rows.keyed import KeyedTable
@@ -28,12 +28,12 @@ def test_the_first_of_several_writers_under_one_condition_wins(tmp_path: Path) -
 
         async def take(number: int, table: KeyedTable) -> bool:
             row = {"name": "a", "holder": str(number), "count": 1}
-            await table.put(row, replace="target.holder = ''")
+            await table.put(row, replace=sql.compare("target.holder", "=", ""))
             held = await table.get("a")
             return held is not None and held["holder"] == str(number)
 
         assert sum(await asyncio.gather(*(take(*pair) for pair in enumerate(tables)))) == 1
-        changes = (table.change(col("count").eq(lit(1)), count=2) for table in tables)
+        changes = (table.change(sql.compare("count", "=", 1), count=2) for table in tables)
         assert sum(await asyncio.gather(*changes)) == 1
         # the control: without a condition each of them writes
         for number, table in enumerate(tables):
@@ -110,10 +110,10 @@ def test_a_write_begins_again_after_lancedb_gave_up(
         await table.put({"name": "a", "holder": "", "count": 0})
         monkeypatch.setattr(AsyncTable, "update", overtaken)
         if failures < writes:
-            assert await table.change(table.of("a"), count=7)
+            assert await table.change(sql.compare(table.key, "=", "a"), count=7)
         else:
             with pytest.raises(RuntimeError, match=reason):
-                await table.change(table.of("a"), count=7)
+                await table.change(sql.compare(table.key, "=", "a"), count=7)
         row = await table.get("a")
         assert row is not None
         assert (row["count"], calls) == (7 if failures < writes else 0, writes)

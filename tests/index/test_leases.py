@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 
 from service.index import indexes as indexes_module
+from service.index import sql
 from service.index.replicas import leases, silence
 from service.index.replicas.leases import Leases
 from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.rows.keyed import Row
+from service.index.sql import Sql
 from service.index.storage.database import connect
 from tests.integrity.stores import open_indexes
 
@@ -128,7 +130,7 @@ def test_a_late_renewal_takes_no_released_lease_back(
         assert await holder.acquire()
         wrote, on_its_way, go_on = own._table.put, asyncio.Event(), asyncio.Event()
 
-        async def late(*rows: object, replace: bool | str = True) -> None:
+        async def late(*rows: object, replace: bool | Sql = True) -> None:
             monkeypatch.setattr(own._table, "put", wrote)
             on_its_way.set()
             await go_on.wait()
@@ -165,7 +167,7 @@ def test_a_process_that_ends_in_order_hands_its_lease_back(
                 reached.set()
                 await asyncio.sleep(0.1)
 
-        async def slow_put(*rows: Mapping[str, object], replace: bool | str = True) -> None:
+        async def slow_put(*rows: Mapping[str, object], replace: bool | Sql = True) -> None:
             async def write() -> None:
                 await slow(step, "release" if next(writes) else "write")
                 await put(*rows, replace=replace)
@@ -201,7 +203,9 @@ async def former(old: Leases, seconds: float) -> bool:
     """Acquire a lease as earlier versions do."""
     now = time.time()
     row = {"name": "work", "holder": old._holder, "expires": now + seconds}
-    free = f"target.expires < {now!r} OR target.holder = '{old._holder}'"
+    free = sql.some(
+        sql.compare("target.expires", "<", now), sql.compare("target.holder", "=", old._holder)
+    )
     await old._table.put(row, replace=free)
     held = await old._table.get("work")
     return held is not None and held["holder"] == old._holder

@@ -4,8 +4,9 @@ from typing import Any
 
 import pytest
 
-from service.index.documents import LIVE, Index
+from service.index.documents import Index
 from service.index.query import many
+from service.index.query.filters import live
 from service.index.writer import Writer
 from tests.conftest import Server
 from tests.index.conftest import call, count, upsert
@@ -88,7 +89,7 @@ async def test_batches_hold_every_match_once(replicas: Replicas) -> None:
     names = [f"d{number}" for number in range(many.BATCH + 7)]
     for start in (0, 2000, 4000):
         await a.put([record(name) for name in names[start : start + 2000]])
-    found = [batch async for batch in many.matching(a, LIVE)]
+    found = [batch async for batch in many.matching(a, live(None))]
     assert [len(batch) for batch in found] == [many.BATCH, 7]
     assert sorted(name for batch in found for name in batch) == sorted(names)
 

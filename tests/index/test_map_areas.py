@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from service.errors import ConflictError, InvalidError
+from service.index import sql
 from service.index.maps import areas as conditions
 from service.index.maps import current as currents
 from service.index.maps.areas import Area, Areas, inside
 from service.index.query import search
-from service.index.query.filters import both
+from service.index.query.filters import Where, both
 from service.index.query.reading import Query
 from tests.index.test_maps import DIMENSIONS, EACH, GROUPS, Place, document, scenario
 
@@ -75,7 +76,7 @@ async def test_a_search_finds_only_documents_inside(place: Place) -> None:
     assert await found(place, areas, area) == bread - {"bread-05", "bread-07"} | {"bread-99"}
     # with another condition, and nothing inside
     where = await areas.where(place.indexes.maps, index, area)
-    few = both(where, "id < 'bread-03'")
+    few = both(where, Where(sql.compare("id", "<", "bread-03"), None))
     query = Query(np.ones(DIMENSIONS, dtype=np.float32), "")
     assert len(await search.cosine(index, query, 200, few)) == 3
     nowhere = Area(area.map, ((1e6, 1e6), (2e6, 1e6), (1e6, 2e6)))

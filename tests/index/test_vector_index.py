@@ -11,13 +11,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from lancedb.expr import col, lit
 from lancedb.index import IvfHnswSq, IvfRq
 
 from service.index import maintenance
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.query import filters, passage_candidates, search
+from service.index.query.filters import Where, identified
 from service.index.query.passage_candidates import by_window, sized
 from service.index.query.reading import Query
 from service.index.rows.record import Encoding, Record
@@ -193,7 +193,7 @@ def test_a_narrow_filter_finds_every_document_that_passes(
 ) -> None:
     rare = {"d1", "d150", "d299"}
 
-    async def one(_: Index, nearest: Callable[[int], Awaitable[pa.Table]], __: str) -> pa.Table:
+    async def one(_: Index, nearest: Callable[[int], Awaitable[pa.Table]], __: Where) -> pa.Table:
         return await nearest(1)
 
     async def scenario() -> None:
@@ -201,7 +201,7 @@ def test_a_narrow_filter_finds_every_document_that_passes(
         for column in ("vector", "windows"):
             config = IvfRq(distance_type="cosine", num_partitions=32)
             await index.table.create_index(column, config=config)
-        where = col("id").isin([lit(name) for name in sorted(rare)])
+        where = identified(sorted(rare))
         query = await search.stored(index, "d7")
         found = {hit.id for hit in await search.cosine(index, query, 10, where)}
         assert (found == rare) is whole

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from service.index import sql
 from service.index.storage.database import connect
 from service.index.storage.layout import TEXTS as FOLDER
 from service.jobs.table import LOST_SECONDS, Jobs
@@ -174,7 +175,7 @@ async def silent_for_long(folder: Path, job_id: str) -> int:
     """Let a job look as if its replica had ended long ago; its written blocks."""
     jobs = Jobs(await connect(str(folder / "leases")))
     before = time.time() - LOST_SECONDS - 1
-    assert await jobs._table.change(f"id = '{job_id}'", heartbeat=before)
+    assert await jobs._table.change(sql.compare("id", "=", job_id), heartbeat=before)
     tables = Tables(await connect(str(folder / FOLDER)))
     [place] = [one for one in await tables.places() if one.job == job_id]
     written = await tables.find(place)

@@ -18,6 +18,7 @@ import pytest
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.embedder import Document, Embedded
 from service.errors import EngineFailedError, OverloadedError, StoreError, TooLargeError
+from service.index import sql
 from service.index.replicas.silence import SILENT_SECONDS, Silence
 from service.index.storage import layout
 from service.index.storage.database import connect
@@ -102,7 +103,7 @@ async def silence(replica: Replica, job: Job, ago: float = LOST_SECONDS + 1) -> 
     while (await replica.job(job)).state != "running":  # noqa: ASYNC110 a table has no event
         await asyncio.sleep(0.005)
     table = (await replica.runner.jobs())._table
-    assert await table.change(f"id = '{job.id}'", heartbeat=time.time() - ago)
+    assert await table.change(sql.compare("id", "=", job.id), heartbeat=time.time() - ago)
 
 
 class Beats:
@@ -422,8 +423,10 @@ def test_tables_that_no_job_needs_are_removed(
         for place in (young, old):
             await tables.create(place)
         table = (await here.runner.jobs())._table
-        await table.change(f"id = '{jobs[0].id}'", state="failed")
-        await table.change(f"id = '{jobs[1].id}'", heartbeat=time.time() - KEEP_SECONDS - 1)
+        await table.change(sql.compare("id", "=", jobs[0].id), state="failed")
+        await table.change(
+            sql.compare("id", "=", jobs[1].id), heartbeat=time.time() - KEEP_SECONDS - 1
+        )
         await here.files.sweep()
         assert await here.places() == {young, Place(jobs[2].details["began"], jobs[2].id)}
         # what is still needed outlives all other jobs

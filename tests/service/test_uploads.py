@@ -14,8 +14,10 @@ from starlette.types import Message
 
 from service.embedding.batching.clients import Client
 from service.errors import InvalidError, OverloadedError, TooLargeError, UnavailableError
+from service.index import sql
 from service.index.indexes import connect
 from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.sql import Sql
 from service.jobs import runner
 from service.jobs.runner import Runner
 from service.jobs.table import KEEP_JOBS, KEEP_SECONDS, LOST, LOST_SECONDS, Job, Jobs, State
@@ -308,7 +310,7 @@ def test_a_job_whose_replica_is_gone_has_failed(tmp_path: Path, state: State, ah
         # however wrong the clock of its replica is
         for beat in range(5):
             at = time.time() + ahead + beat * every
-            assert await jobs._table.change("true", state=state, heartbeat=at)
+            assert await jobs._table.change(Sql("true"), state=state, heartbeat=at)
             assert (await shown()).state == state
             passed += every
             assert (await shown()).state == state
@@ -339,7 +341,7 @@ def test_old_jobs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         jobs = Jobs(await connect(str(tmp_path)))
         ids = [(await jobs.add("files", "index", "", COUNTS)).id for _ in range(3)]
         old = time.time() - KEEP_SECONDS - 1
-        await jobs._table.change(f"id = '{ids[1]}'", heartbeat=old)
+        await jobs._table.change(sql.compare("id", "=", ids[1]), heartbeat=old)
         ids.append((await jobs.add("files", "index", "", COUNTS)).id)
         assert [job.id for job in await jobs.all()] == [ids[3], ids[2], ids[0]]
         monkeypatch.setattr("service.jobs.table.KEEP_JOBS", 2)

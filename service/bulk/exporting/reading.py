@@ -16,6 +16,7 @@ from service import executors
 from service.bulk.exporting import columns
 from service.bulk.exporting.destination import Damage
 from service.errors import CommandError
+from service.index import sql
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.storage import pins
@@ -95,7 +96,7 @@ class Snapshot:
 
     async def documents(self) -> int:
         """The number of documents."""
-        return int(await self._read(self._table.count_rows("deleted = false")))
+        return int(await self._read(self._table.count_rows(sql.LIVE)))
 
     async def parts(self, first: int, schema: pa.Schema) -> AsyncGenerator[Part, None]:
         """The rows from ``first`` on, in the order of the table.

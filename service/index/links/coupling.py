@@ -15,11 +15,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from itertools import accumulate, islice
 
-from lancedb.expr import col, lit
-
 from service.index.documents import Index
 from service.index.links.graph import Graph
-from service.index.query.filters import Where, live, sql
+from service.index.query.filters import Where, both, identified, live
 from service.index.query.reading import Hit, Query, Ranks, Shared, read
 from service.index.query.search import first
 from service.index.rows.checksums import texts
@@ -136,8 +134,8 @@ async def _rows(index: Index, names: Sequence[str], where: Where | None) -> dict
     rows: dict[str, int] = {}
     for start in range(0, min(len(names), _LOOKED_UP), _CHUNK):
         chunk = names[start : start + _CHUNK]
-        among = col("id").isin([lit(name) for name in chunk]).to_sql()
-        query = index.table.query().where(f"({sql(live(where))}) AND {among}").select(["id"])
+        chosen = both(live(where), identified(chunk))
+        query = index.table.query().where(chosen.form).select(["id"])
         found = await query.with_row_id().to_arrow()
         places = dict(zip(texts(found["id"]), found["_rowid"].to_pylist(), strict=True))
         rows |= {name: places[name] for name in chunk if name in places}

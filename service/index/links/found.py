@@ -22,6 +22,7 @@ from lancedb.table import AsyncTable
 
 from ranking.references import Reference
 from service import executors
+from service.index import sql
 from service.index.storage import pins
 from service.index.storage.database import Database
 from service.index.storage.manifest import KEEP_VERSIONS
@@ -163,8 +164,8 @@ class FoundLinks:
         table = await self._database.find(_name(uid))
         if table is None:
             return [0] * len(ids)
-        other = col("citing").ne(lit(without or ""))
-        conditions = ((_among("cited", [name]) & other).to_sql() for name in ids)
+        other = sql.compare("citing", "<>", without or "")
+        conditions = (sql.every(sql.compare("cited", "=", name), other) for name in ids)
         return await asyncio.gather(*map(table.count_rows, conditions))
 
     async def every(self, uid: str) -> AsyncIterator[Link]:

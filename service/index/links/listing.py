@@ -6,11 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 import pyarrow as pa
-from lancedb.expr import col, lit
 from lancedb.query import ColumnOrdering
 
-from service.index import reuse
-from service.index.documents import Index, named
+from service.index import reuse, sql
+from service.index.documents import Index
 from service.index.links.found import FoundLinks, Link
 from service.index.query import listing
 from service.index.query.reading import Direction
@@ -121,18 +120,17 @@ async def _citing(index: Index, document: str, after: str, most: int) -> list[st
 
     Damaged ones are left out.
     """
-    # the expression builder has no lists; it quotes every id
-    cites = f"deleted = false AND array_has_any(links, [{lit(document).to_sql()}])"
-    other = col("id").ne(lit(document)).to_sql()
+    cites = sql.every(sql.LIVE, sql.overlaps("links", [document]))
+    other = sql.compare("id", "<>", document)
     names: list[str] = []
     while True:
-        where = f"{cites} AND {other} AND {(col('id') > lit(after)).to_sql()}"
+        where = sql.every(cites, other, sql.compare("id", ">", after))
         query = index.table.query().where(where).order_by([ColumnOrdering(column_name="id")])
         wanted = most - len(names)
         ids = (await query.select(["id"]).limit(wanted).to_arrow())["id"].to_pylist()
         if not ids:
             return names
-        query = index.table.query().where(f"{cites} AND {named(ids).to_sql()}")
+        query = index.table.query().where(sql.every(cites, sql.among("id", ids)))
         query = query.select(checksums.columns(Part.LINKS))
         sound: list[str] = []
         async for batch in await query.to_batches(max_batch_length=_BATCH):

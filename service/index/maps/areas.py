@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 from cachetools import LRUCache
-from lancedb.expr import col, lit
 from numpy.typing import NDArray
 
 from service import executors
@@ -15,9 +13,7 @@ from service.errors import ConflictError, InvalidError
 from service.index.documents import Index
 from service.index.maps.current import Current, CurrentMaps
 from service.index.maps.stored import Floats, Maps
-
-if TYPE_CHECKING:
-    from lancedb.expr import Expr
+from service.index.query.filters import Where, identified
 
 # LanceDB compares each document with a list of ids: a search with 20,000 takes some 0.2 s longer
 MOST_DOCUMENTS = 20_000
@@ -47,9 +43,9 @@ class Areas:
 
     def __init__(self, current: CurrentMaps) -> None:
         self._current = current
-        self._known: LRUCache[tuple[str, int, Area], Expr] = LRUCache(_KEPT)
+        self._known: LRUCache[tuple[str, int, Area], Where] = LRUCache(_KEPT)
 
-    async def where(self, maps: Maps, index: Index, area: Area) -> Expr:
+    async def where(self, maps: Maps, index: Index, area: Area) -> Where:
         """The condition that a document is inside.
 
         Args:
@@ -78,7 +74,7 @@ class Areas:
         return made
 
 
-def _where(current: Current, area: Area) -> Expr:
+def _where(current: Current, area: Area) -> Where:
     places = np.flatnonzero(inside(current.positions, area))
     if len(places) > MOST_DOCUMENTS:
         raise InvalidError(
@@ -87,8 +83,7 @@ def _where(current: Current, area: Area) -> Expr:
             "area",
         )
     # no id is empty
-    ids = [current.ids[place] for place in places] or [""]
-    return col("id").isin([lit(name) for name in ids])
+    return identified([current.ids[place] for place in places] or [""])
 
 
 def inside(positions: Floats, area: Area) -> NDArray[np.bool_]:

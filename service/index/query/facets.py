@@ -75,7 +75,7 @@ async def count(index: Index, names: Sequence[str], where: Where | None) -> dict
         where: the filter; None counts all documents.
     """
     found = {name: Facet() for name in names}
-    query = index.table.query().where(live(where)).select([PREFIX + name for name in found])
+    query = index.table.query().where(live(where).form).select([PREFIX + name for name in found])
     async for batch in await query.to_batches():
         for name, facet in found.items():
             facet.add(batch[PREFIX + name])

@@ -8,15 +8,16 @@ A filter is one JSON object of these forms::
     {"field": "tags", "contains": "a"}          of a list of strings; in: any of several
     {"and": [...]}, {"or": [...]}, {"not": {...}}
 
-Values become typed literals of LanceDB's expressions, which quote them.
+A filter becomes an expression of LanceDB and the same in SQL, which counts and tests of lists need.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass
 from sys import float_info
-from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, Union
+from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import (
     BaseModel,
@@ -29,7 +30,9 @@ from pydantic import (
 )
 
 from service.errors import InvalidError
+from service.index import sql
 from service.index.rows.fields import INT64, FieldType, column, declared, fits
+from service.index.sql import Sign, Sql
 from service.unknown import field_names, unknown_name
 
 if TYPE_CHECKING:
@@ -38,8 +41,24 @@ if TYPE_CHECKING:
 
     from service.index.documents import Index
 
-Where: TypeAlias = Union["Expr", str]
-"""A condition on the columns of an index; a string is SQL."""
+
+@dataclass(frozen=True, slots=True)
+class Where:
+    """A condition on the columns of an index.
+
+    Attributes:
+        sql: the condition, for counts.
+        expression: the same; None if it tests a list, for which LanceDB has no expression.
+    """
+
+    sql: Sql
+    expression: Expr | None
+
+    @property
+    def form(self) -> Expr | Sql:
+        """What a query takes."""
+        return self.sql if self.expression is None else self.expression
+
 
 MAX_CONDITIONS = 64
 MAX_DEPTH = 8
@@ -203,24 +222,28 @@ def live(where: Where | None) -> Where:
     """The condition that a document passes a filter and is not deleted."""
     from service.index.documents import LIVE
 
-    return LIVE if where is None else _join([LIVE, where], either=False)
+    return both(where, Where(sql.LIVE, LIVE))
 
 
-def both(one: Where | None, other: Where | None) -> Where | None:
+def identified(ids: Sequence[str]) -> Where:
+    """The condition that a document has one of some ids."""
+    from service.index.documents import named
+
+    return Where(sql.among("id", ids), named(ids))
+
+
+def both(one: Where | None, other: Where) -> Where:
     """The condition that two conditions hold; None always holds."""
-    parts = [part for part in (one, other) if part is not None]
-    return _join(parts, either=False) if parts else None
-
-
-def sql(where: Where) -> str:
-    """A condition as SQL."""
-    return where if isinstance(where, str) else where.to_sql()
+    return other if one is None else _join([one, other], either=False)
 
 
 # Negation moves down to the tests, and a negated "in" also requires the field. LanceDB's optimizer
 # merges lists of one field as if the field always existed, so NOT (a IN x AND a IN y) passed every
 # document without it.
 _OPPOSITE = {"eq": "ne", "ne": "eq", "gt": "lte", "lte": "gt", "gte": "lt", "lt": "gte"}
+_SIGNS: dict[str, Sign] = {
+    "eq": "=", "ne": "<>", "gt": ">", "gte": ">=", "lt": "<", "lte": "<="
+}  # fmt: skip
 
 
 def _compile(given: Node, fields: Mapping[str, FieldType], negated: bool = False) -> Where:
@@ -234,14 +257,21 @@ def _compile(given: Node, fields: Mapping[str, FieldType], negated: bool = False
     return _join(_tests(given, fields, negated), negated)
 
 
-def _join(parts: list[Where], either: bool) -> Where:
-    expressions = [part for part in parts if not isinstance(part, str)]
-    if len(expressions) < len(parts):
-        return (" OR " if either else " AND ").join(f"({sql(part)})" for part in parts)
-    whole, *rest = expressions
-    for part in rest:
-        whole = whole | part if either else whole & part
-    return whole
+def _join(parts: Sequence[Where], either: bool) -> Where:
+    if len(parts) == 1:
+        return parts[0]
+    text = (sql.some if either else sql.every)(*(part.sql for part in parts))
+    expressions = [part.expression for part in parts if part.expression is not None]
+    return Where(text, _halved(expressions, either) if len(expressions) == len(parts) else None)
+
+
+def _halved(parts: Sequence[Expr], either: bool) -> Expr:
+    """The expressions as a balanced tree: LanceDB limits its depth."""
+    if len(parts) == 1:
+        return parts[0]
+    middle = len(parts) // 2
+    one, other = _halved(parts[:middle], either), _halved(parts[middle:], either)
+    return one | other if either else one & other
 
 
 def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> list[Where]:
@@ -254,7 +284,9 @@ def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> 
         raise InvalidError(f"filter: that field is not declared; {_known(fields)}", "filter")
     if kind == "strings":
         return _list_tests(given, negated)
-    held = col(PREFIX + given.field)
+    # declared names need no quotes
+    name_of_column = PREFIX + given.field
+    held = col(name_of_column)
     parts: list[Where] = []
     for name, value in given.tests().items():
         if name == "contains":
@@ -264,14 +296,20 @@ def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> 
         if kind == "boolean" and name not in ("eq", "ne", "in"):
             raise InvalidError(f"filter: {given.field} is a boolean, which has no order", "filter")
         if name == "in":
-            among = held.isin([_literal(given.field, kind, v) for v in value])
-            # a column equals itself exactly if it has a value
-            parts.append(~among & held.eq(held) if negated else among)
+            values = [_held(given.field, kind, one) for one in value]
+            text, among = sql.among(name_of_column, values), held.isin(map(_literal, values))
+            if negated:
+                text = sql.every(sql.negated(text), sql.given(name_of_column))
+                # a column equals itself exactly if it has a value
+                among = ~among & held.eq(held)
+            parts.append(Where(text, among))
         else:
             operator = _OPPOSITE[name] if negated else name
+            known = _held(given.field, kind, value)
             # the operators are names of Expr's methods
             compare = getattr(held, operator)
-            parts.append(compare(_literal(given.field, kind, value)))
+            text = sql.compare(name_of_column, _SIGNS[operator], known)
+            parts.append(Where(text, compare(_literal(known))))
     return parts
 
 
@@ -295,9 +333,7 @@ def _known(fields: Mapping[str, FieldType]) -> str:
 
 
 def _list_tests(given: Condition, negated: bool) -> list[Where]:
-    """Tests of a list of strings, as SQL: LanceDB's expressions have no functions of lists."""
-    from lancedb.expr import lit
-
+    """Tests of a list of strings: LanceDB's expressions have no functions of lists."""
     from service.index.rows.schema import PREFIX
 
     # declared names need no quotes
@@ -311,24 +347,31 @@ def _list_tests(given: Condition, negated: bool) -> list[Where]:
         values = value if name == "in" else [value]
         if not fits("strings", values):
             raise InvalidError(f"filter: {given.field} is declared as strings", "filter")
-        texts = ", ".join(lit(text).to_sql() for text in values)
-        test = f"array_has_any({column}, [{texts}])"
-        parts.append(f"NOT {test} AND {column} IS NOT NULL" if negated else test)
+        test = sql.overlaps(column, values)
+        if negated:
+            test = sql.every(sql.negated(test), sql.given(column))
+        parts.append(Where(test, None))
     return parts
 
 
-def _literal(field: str, kind: FieldType, value: Any) -> Expr:
-    from lancedb.expr import lit
-
+def _held(field: str, kind: FieldType, value: Any) -> sql.Value:
+    """The value as the column has it."""
     if not fits(kind, value):
         raise InvalidError(f"filter: {field} is {declared(kind)}", "filter")
-    held = column(kind, value)
-    # LanceDB reads a minus and a number from SQL, and 2**63 is no 64-bit integer
-    return lit(str(held)).cast("int64") if held == INT64.start and kind == "integer" else lit(held)
+    held: sql.Value = column(kind, value)
+    return held
+
+
+def _literal(held: sql.Value) -> Expr:
+    from lancedb.expr import lit
+
+    # a query reads a minus and a number, and 2**63 is no 64-bit integer
+    least = isinstance(held, int) and held == INT64.start
+    return lit(str(held)).cast("int64") if least else lit(held)
 
 
 async def filtered(
-    index: Index, search: Callable[[int], Awaitable[pa.Table]], where: str
+    index: Index, search: Callable[[int], Awaitable[pa.Table]], where: Where
 ) -> pa.Table:
     """A search of a vector index with a filter.
 
@@ -338,8 +381,9 @@ async def filtered(
     Args:
         index: that is searched.
         search: with a number of parts.
-        where: the filter as SQL.
+        where: the filter.
     """
-    found, passing = await asyncio.gather(search(FILTERED_PARTS), index.table.count_rows(where))
+    counted = index.table.count_rows(where.sql)
+    found, passing = await asyncio.gather(search(FILTERED_PARTS), counted)
     wanted = await index.table.count_rows() * _PASSING // (_PART_ROWS * max(passing, 1))
     return await search(wanted) if wanted > FILTERED_PARTS else found

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from lancedb.expr import lit
 
 from service import executors
+from service.index import sql
 from service.index.documents import LIVE, Index
 from service.index.rows import checksums
 
@@ -36,7 +36,7 @@ async def links_to(
     if not ids:
         return found, True
     # a deleted document has no links, so the index of links answers without reading rows
-    query = index.table.query().where(f"array_has_any(links, [{_listed(ids)}])").limit(most + 1)
+    query = index.table.query().where(sql.overlaps("links", ids)).limit(most + 1)
     wanted = pa.array(ids)
     rows = 0
     async for batch in await query.select(["id", "links"]).to_batches(max_batch_length=_BATCH):
@@ -56,7 +56,7 @@ async def counts_to(index: Index, ids: Sequence[str], without: str | None = None
     """
     others = [] if without is None else [without]
     conditions = (
-        f"array_has_any(links, [{_listed([name])}]) AND id NOT IN ({_listed([name, *others])})"
+        sql.every(sql.overlaps("links", [name]), sql.negated(sql.among("id", [name, *others])))
         for name in ids
     )
     return await asyncio.gather(*map(index.table.count_rows, conditions))
@@ -85,11 +85,6 @@ def _within(batch: pa.RecordBatch, there: set[str]) -> dict[str, set[str]]:
     pairs = zip(_texts(batch["id"]), lists, strict=True)
     own = ((name, there.intersection(cited) - {name}) for name, cited in pairs)
     return {name: cited for name, cited in own if cited}
-
-
-def _listed(ids: Iterable[str]) -> str:
-    # the expression builder has no lists; it quotes every id
-    return ", ".join(lit(name).to_sql() for name in ids)
 
 
 def _texts(column: pa.Array) -> list[str]:

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from service.index.documents import Index, named
 from service.index.query import listing
-from service.index.query.filters import Where, live, sql
+from service.index.query.filters import Where, live
 from service.index.query.listing import PAGE_BYTES, Head
 from service.index.rows import checksums, sizes
 from service.index.rows.checksums import Part
@@ -74,7 +74,7 @@ async def seen(index: Index, ids: Sequence[str]) -> dict[str, int]:
 
 async def matching(index: Index, where: Where) -> AsyncIterator[dict[str, int]]:
     """Versions by id of all documents that pass a filter now, in batches, without damaged ones."""
-    query = index.table.query().where(live(where)).select(checksums.columns(Part.STATE))
+    query = index.table.query().where(live(where).form).select(checksums.columns(Part.STATE))
     batch: dict[str, int] = {}
     async for rows in await query.to_batches(max_batch_length=BATCH):
         found = await index.sound(pa.Table.from_batches([rows]), Part.STATE)
@@ -89,7 +89,7 @@ async def matching(index: Index, where: Where) -> AsyncIterator[dict[str, int]]:
 
 async def count(index: Index, where: Where) -> int:
     """How many documents pass a filter."""
-    return int(await index.table.count_rows(sql(live(where))))
+    return int(await index.table.count_rows(live(where).sql))
 
 
 async def _lengths(index: Index, ids: Sequence[str], texts: bool) -> dict[str, int]:

@@ -14,7 +14,7 @@ from lancedb.query import FullTextOperator as Op
 from ranking import passages as ranking
 from service import executors
 from service.index.documents import Index
-from service.index.query.filters import Where, filtered, live, sql
+from service.index.query.filters import Where, filtered, live
 from service.index.query.passage_scores import Asked, scored
 from service.index.query.reading import Query, matching, ordered
 from service.index.row_cache import measured, take
@@ -68,7 +68,7 @@ async def by_window(index: Index, query: Query, limit: int, where: Where | None)
         if where is None:
             return await nearest(most).to_arrow()
         return await filtered(
-            index, lambda parts: nearest(most).where(where).nprobes(parts).to_arrow(), sql(where)
+            index, lambda parts: nearest(most).where(where.form).nprobes(parts).to_arrow(), where
         )
 
     found = await ordered(search, _OVERSAMPLE * limit, "_distance", "ascending")
@@ -80,7 +80,7 @@ async def _by_every_window(
     index: Index, query: Query, limit: int, where: Where | None
 ) -> list[int]:
     """The same in a table of an earlier version, whose windows LanceDB cannot search."""
-    search = index.table.query().where(live(where))
+    search = index.table.query().where(live(where).form)
     held: dict[int, float] = {}
     columns = checksums.columns(Part.WINDOWS, Part.STATE)
     search = search.select(columns).with_row_id()

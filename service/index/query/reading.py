@@ -180,7 +180,7 @@ async def matching(
     async def search(most: int) -> pa.Table:
         found = index.table.query().nearest_to_text(words, columns=["text"])
         if where is not None:
-            found = found.where(where)
+            found = found.where(where.form)
         return await found.select(["_score"]).with_row_id().limit(most).to_arrow()
 
     return ranked(await ordered(search, limit, "_score", "descending", least=least), "_score")

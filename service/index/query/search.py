@@ -18,7 +18,7 @@ from service import executors
 from service.index.documents import Index
 from service.index.query import listing
 from service.index.query.bags import similarities
-from service.index.query.filters import Where, filtered, sql
+from service.index.query.filters import Where, filtered
 from service.index.query.reading import (
     Hit,
     Query,
@@ -218,7 +218,7 @@ async def _by_vector(
         if where is None:
             return await nearest(most).to_arrow()
         return await filtered(
-            index, lambda parts: nearest(most).where(where).nprobes(parts).to_arrow(), sql(where)
+            index, lambda parts: nearest(most).where(where.form).nprobes(parts).to_arrow(), where
         )
 
     found = await ordered(search, _most(query, wide), "_distance", "ascending")

@@ -11,8 +11,10 @@ from contextlib import asynccontextmanager, suppress
 import pyarrow as pa
 import structlog
 
+from service.index import sql
 from service.index.replicas.silence import Silence
 from service.index.rows.keyed import KeyedTable, Row
+from service.index.sql import Sql
 from service.index.storage.database import Database
 from service.logs import outline
 
@@ -59,7 +61,7 @@ class Leases:
 
     async def release(self, name: str) -> None:
         """Release the lease."""
-        await self._write(name, _RELEASED, f"target.holder = '{self._holder}'")
+        await self._write(name, _RELEASED, sql.compare("target.holder", "=", self._holder))
 
     @asynccontextmanager
     async def kept(self, name: str, seconds: float) -> AsyncIterator[None]:
@@ -94,7 +96,7 @@ class Leases:
         sign = row["holder"], row["expires"]
         return self._silence.ended(row["name"], sign, row["expires"], seconds)
 
-    async def _write(self, name: str, expires: float, replace: bool | str) -> None:
+    async def _write(self, name: str, expires: float, replace: bool | Sql) -> None:
         row = {"name": name, "holder": self._holder, "expires": expires}
         await self._table.put(row, replace=replace)
         await self._table.tidy_sometimes(_WRITES)
@@ -110,6 +112,9 @@ async def _whole(work: Coroutine[None, None, None]) -> None:
         raise
 
 
-def _unchanged(row: Row) -> str:
+def _unchanged(row: Row) -> Sql:
     """The condition that no process has changed the lease since ``row`` was read."""
-    return f"target.holder = '{row['holder']}' AND target.expires = {row['expires']!r}"
+    return sql.every(
+        sql.compare("target.holder", "=", row["holder"]),
+        sql.compare("target.expires", "=", row["expires"]),
+    )

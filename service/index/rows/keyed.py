@@ -18,6 +18,7 @@ from lancedb.expr import Expr, col, lit
 from lancedb.table import AsyncTable
 
 from service.index.rows.schema import PRIMARY_KEY
+from service.index.sql import Sql
 from service.index.storage import pins
 from service.index.storage.database import Database, refresh
 from service.index.storage.manifest import KEEP_VERSIONS
@@ -55,7 +56,7 @@ class KeyedTable:
         self._writes = 0
 
     async def rows(
-        self, where: Expr | str | None = None, columns: list[str] | None = None
+        self, where: Expr | Sql | None = None, columns: list[str] | None = None
     ) -> list[Row]:
         """All rows, or those that meet a condition; none if the table does not exist."""
         table = await self._database.find(self.name, still=True)
@@ -76,7 +77,7 @@ class KeyedTable:
         """Keys of all rows."""
         return [row[self.key] for row in await self.rows(columns=[self.key])]
 
-    async def put(self, *rows: Mapping[str, Any], replace: bool | str = True) -> None:
+    async def put(self, *rows: Mapping[str, Any], replace: bool | Sql = True) -> None:
         """Write rows.
 
         Args:
@@ -92,7 +93,7 @@ class KeyedTable:
         merge = merge.when_not_matched_insert_all()
         await _persistent(table, lambda: merge.execute(given))
 
-    async def change(self, where: Expr | str, **values: Any) -> bool:
+    async def change(self, where: Sql, **values: Any) -> bool:
         """Set columns of the rows that meet a condition; returns whether there is one."""
         table = await self._table()
         result = await _persistent(table, lambda: table.update(values, where=where))

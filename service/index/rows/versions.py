@@ -12,8 +12,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Literal
 
+from service.index import sql
+from service.index.sql import Sql
+
 Condition = frozenset[int] | Literal["there", "absent"]
 """The required state before a write: one of some versions, any version, or no document."""
+
+# a write that others overtake begins again so often
+ATTEMPTS = 100
 
 _FORM = re.compile("[0-9a-f]{1,16}")
 
@@ -61,30 +67,24 @@ def present(standing: Standing | None) -> int | None:
     return None if standing is None or standing.deleted else standing.updated
 
 
-def clause(conditions: Mapping[str, Condition]) -> str:
-    """SQL on the stored row (``target``) that is true if it meets its document's condition.
+def clause(conditions: Mapping[str, Condition]) -> Sql:
+    """That the stored row (``target``) meets its document's condition.
 
     Leaves out conditions of the kind "absent": no stored row can meet them.
     """
-    # this import takes seconds, and routes read conditions before an index is opened
-    from lancedb.expr import lit
-
-    there = [lit(name).to_sql() for name, one in conditions.items() if one == "there"]
+    there = [name for name, one in conditions.items() if one == "there"]
     exact = [
-        lit(f"{updated}:{name}").to_sql()
+        f"{updated}:{name}"
         for name, one in conditions.items()
         if isinstance(one, frozenset)
         for updated in one
     ]
-    parts = []
-    if there:
-        parts.append(f"target.id IN ({', '.join(there)})")
-    if exact:
-        # one list: a chain of OR takes seconds to plan
-        parts.append(
-            f"(CAST(target.updated AS string) || ':' || target.id) IN ({', '.join(exact)})"
-        )
-    return f"target.deleted = false AND ({' OR '.join(parts) or 'false'})"
+    # one list: a chain of OR takes seconds to plan
+    state = "(CAST(target.updated AS string) || ':' || target.id)"
+    return sql.every(
+        sql.compare("target.deleted", "=", False),
+        sql.some(sql.among("target.id", there), sql.among(state, exact)),
+    )
 
 
 def microseconds() -> int:

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Depends, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field, model_validator
 
-from service.errors import InvalidError, VersionError
+from service.errors import InvalidError, OvertakenError, VersionError
 from service.index.rows import fields, versions
 from service.server.bodies.body import Body
 from service.server.bodies.conditions import MISMATCH, IfMatch, mismatch, of_stored
@@ -81,8 +81,7 @@ async def patch_document(
         indexes = await service.store.indexes()
         from service.index.reuse import whole
 
-        written = None
-        while written is None:
+        for _ in range(versions.ATTEMPTS):
             index = await indexes.open(name, still=True)
             await inference.reserve(request, index, document_id)
             record, updated = await whole(index, document_id)
@@ -90,8 +89,10 @@ async def patch_document(
             if condition is not None and not versions.holds(condition, standing):
                 return mismatch(VersionError({document_id: updated}), [document_id])
             written = await _write(service, name, index, _patched(index, record, body), updated)
-    version = versions.text(written)
-    return json_response({"version": version}, {"etag": f'"{version}"'})
+            if written is not None:
+                version = versions.text(written)
+                return json_response({"version": version}, {"etag": f'"{version}"'})
+    raise OvertakenError
 
 
 def _patched(index: Index, record: Record, body: PatchRequest) -> Record:

@@ -1,0 +1,210 @@
+"""A text of a client stays a text, whatever quotes, marks and signs it has beside each other."""
+
+from __future__ import annotations
+
+import ast
+import re
+import uuid
+from collections.abc import Iterator
+from typing import Any
+from urllib.parse import quote
+
+import httpx
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from service.index import sql
+from service.index.rows.fields import valid_id
+from tests.conftest import ROOT, Server, examples
+from tests.index.conftest import call, upsert
+
+PIECES = ["'", "''", "\\", "%", "_", "--", "/*", "*/", "{", "}", '"', "`", ";", ")", "\n", "\x00"]
+TEXT = st.lists(st.sampled_from([*PIECES, "a", "b", "é", "\x7f"]), min_size=1, max_size=6).map(
+    "".join
+)
+TEXTS = st.lists(TEXT, min_size=60, max_size=110, unique=True)
+FIELDS = {"status": "string", "tags": "strings", "number": "integer"}
+# module, functions: the constants that they join are no values
+SQL_WORDS = re.compile(r"\bAND\b|\bOR\b|\bIN \(|IS (NOT )?NULL|array_|[<>=]=? '")
+TAKES_A_CONDITION = {"where", "count_rows", "delete", "change", "when_matched_update_all"}
+
+
+@pytest.fixture(scope="module")
+def server(light_server: Server) -> Server:
+    return light_server
+
+
+@pytest.fixture(scope="module")
+def held(server: Server) -> Iterator[str]:
+    """One index; each example leaves it empty."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    call(server, "PUT", f"/indexes/{name}", {"fields": FIELDS}, status=201)
+    yield name
+    httpx.delete(f"{server.url}/indexes/{name}", timeout=90)
+
+
+def document(server: Server, index: str, name: str, tail: str = "") -> httpx.URL:
+    raw = f"/indexes/{index}/documents/{quote(name, safe='')}{tail}".encode()
+    return httpx.URL(server.url).copy_with(raw_path=raw)
+
+
+def passing(server: Server, index: str, test: Any, mode: str = "cosine") -> set[int]:
+    """Numbers of the documents that pass a filter, by a search; a count must agree."""
+    body = {"index": index, "text": "word", "top_k": 200, "filter": test, "mode": mode}
+    found = {hit["metadata"]["number"] for hit in call(server, "POST", "/similar", body)}
+    path = f"/indexes/{index}/documents/delete"
+    assert call(server, "POST", path, {"filter": test, "dry_run": True})["deleted"] == len(found)
+    return found
+
+
+@examples(120)
+@given(TEXTS)
+def test_each_text_is_found_by_its_own_value_only(
+    server: Server, held: str, texts: list[str]
+) -> None:
+    names = [text if valid_id(text) else f"n{place}" for place, text in enumerate(texts)]
+    if len(set(names)) < len(names):
+        return
+    # what a failed example left
+    left = {"filter": {"field": "number", "gte": 0}}
+    call(server, "POST", f"/indexes/{held}/documents/delete", left)
+    cited = dict(zip(names, [*names[1:], names[0]], strict=True))
+    upsert(
+        server,
+        held,
+        *(
+            {
+                "id": name,
+                "text": "word",
+                "title": text,
+                "metadata": {"status": text, "tags": [text, "all"], "number": place},
+                "links": [cited[name]],
+            }
+            for place, (name, text) in enumerate(zip(names, texts, strict=True))
+        ),
+    )
+    everything = set(range(len(texts)))
+    # two texts differ in a bit of their numbers, so one that is taken for another is in a wrong set
+    for bit in range(len(texts).bit_length()):
+        chosen = {place for place in everything if place >> bit & 1}
+        some = [texts[place] for place in sorted(chosen)]
+        if some:
+            mode = ("cosine", "words")[bit % 2]
+            among = {"field": "status", "in": some}
+            tagged = {"field": "tags", "in": some}
+            assert passing(server, held, among, mode) == chosen
+            assert passing(server, held, tagged, mode) == chosen
+            assert passing(server, held, {"not": tagged}) == everything - chosen
+            assert passing(server, held, {"not": among}) == everything - chosen
+            both = {"or": [{"and": [among, tagged]}, {"field": "status", "eq": some[0]}]}
+            assert passing(server, held, both) == chosen
+            asked = {"ids": [names[place] for place in sorted(chosen)], "text": False}
+            got = call(server, "POST", f"/indexes/{held}/documents/get", asked)
+            assert [one["title"] for one in got["documents"]] == some
+    for place in (0, len(texts) // 2, len(texts) - 1):
+        name = names[place]
+        assert passing(server, held, {"field": "status", "eq": texts[place]}) == {place}
+        assert passing(server, held, {"field": "tags", "contains": texts[place]}) == {place}
+        links = httpx.get(document(server, held, name, "/links"), timeout=90).json()["links"]
+        citing = names[place - 1]
+        assert {(one["direction"], one["id"]) for one in links} == {
+            ("cites", cited[name]),
+            ("cited_by", citing),
+        }
+        coupled = {"index": held, "id": name, "top_k": 5, "mode": "coupled"}
+        assert httpx.post(f"{server.url}/similar", json=coupled, timeout=90).status_code < 500
+        written = httpx.patch(document(server, held, name), json={"title": "new"}, timeout=90)
+        assert written.status_code == 200, written.text
+        tag = {"if-match": written.headers["etag"]}
+        again = httpx.patch(
+            document(server, held, name), json={"title": "newer"}, headers=tag, timeout=90
+        )
+        assert again.status_code == 200, again.text
+        late = httpx.delete(document(server, held, name), headers=tag, timeout=90)
+        assert late.status_code == 412, late.text
+        one = {"id": name, "text": "word", "metadata": {"number": place, "tags": [texts[place]]}}
+        one["version"] = again.json()["version"]
+        answer = call(server, "POST", f"/indexes/{held}/documents", {"documents": [one]})
+        tag = {"if-match": f'"{answer["versions"][0]}"'}
+        gone = httpx.delete(document(server, held, name), headers=tag, timeout=90)
+        assert gone.status_code == 204, gone.text
+        everything.discard(place)
+        assert passing(server, held, {"field": "number", "gte": 0}) == everything
+    # by their ids, then by a filter
+    ids = [names[place] for place in sorted(everything)]
+    path = f"/indexes/{held}/documents/delete"
+    half = len(ids) // 2
+    assert call(server, "POST", path, {"ids": ids[:half]})["deleted"] == half
+    rest = {"field": "tags", "in": [texts[names.index(name)] for name in ids[half:]]}
+    assert call(server, "POST", path, {"filter": rest})["deleted"] == len(ids) - half
+    assert passing(server, held, {"field": "number", "gte": 0}) == set()
+
+
+@given(TEXT)
+def test_a_literal_doubles_apostrophes_and_changes_nothing_else(text: str) -> None:
+    made = sql.literal(text)
+    assert (made[0], made[-1]) == ("'", "'")
+    assert made[1:-1].replace("''", "'") == text.replace("''", "'") or "''" in text
+    assert made[1:-1].count("'") == 2 * text.count("'")
+
+
+def test_an_equal_filter_of_many_tests_is_served(server: Server, held: str) -> None:
+    upsert(server, held, {"id": "a", "text": "word", "metadata": {"number": 1, "tags": ["x"]}})
+    for kind in ("and", "or"):
+        for test in ({"field": "number", "lte": 1}, {"field": "tags", "contains": "x"}):
+            assert passing(server, held, {kind: [test] * 64}) == {1}
+            assert passing(server, held, {"not": {kind: [test] * 64}}) == set()
+    call(server, "POST", f"/indexes/{held}/documents/delete", {"ids": ["a"]})
+
+
+def made(tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """Places where a module makes SQL of its own, with the reason."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr == "to_sql":
+            yield node.lineno, "to_sql quotes wrongly"
+        if isinstance(node, ast.JoinedStr):
+            words = "".join(one.value for one in node.values if isinstance(one, ast.Constant))
+            if SQL_WORDS.search(words):
+                yield node.lineno, "an f-string with words of SQL"
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            given = [*node.args, *(one.value for one in node.keywords if one.arg == "where")]
+            if node.func.attr in TAKES_A_CONDITION and any(
+                isinstance(one, ast.JoinedStr | ast.BinOp)
+                and not (isinstance(one, ast.BinOp) and isinstance(one.op, ast.BitAnd | ast.BitOr))
+                and not isinstance(node.func.value, ast.Name)
+                for one in given
+            ):
+                yield node.lineno, "a condition that is joined of texts"
+        if (
+            isinstance(node, ast.Call)
+            and isinstance(node.func, ast.Name)
+            and node.func.id == "Sql"
+            and not isinstance(node.args[0], ast.Constant)
+        ):
+            yield node.lineno, "a condition that is not a constant"
+
+
+def test_one_module_makes_sql() -> None:
+    found = {}
+    for path in sorted((ROOT / "service").rglob("*.py")):
+        if path != ROOT / "service" / "index" / "sql.py":
+            faults = [*made(ast.parse(path.read_text(encoding="utf-8")))]
+            if faults:
+                found[str(path.relative_to(ROOT))] = faults
+    assert not found
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "query.where(col('a').eq(lit(b)).to_sql())",
+        "table.count_rows(f'id = {name}')",
+        "self.table.delete('id = ' + name)",
+        "self.table.delete('id = %s' % name)",
+        'where = f"deleted = false AND id = {name}"',
+        "where = Sql(name)",
+    ],
+)
+def test_the_reader_of_code_sees_sql(code: str) -> None:
+    assert [*made(ast.parse(code))]
