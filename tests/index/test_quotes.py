@@ -91,7 +91,7 @@ def test_each_text_is_found_by_its_own_value_only(
         ),
     )
     everything = set(range(len(texts)))
-    # two texts differ in a bit of their numbers, so one that is taken for another is in a wrong set
+    # two texts differ in a bit of their numbers, so one that counts as another is in a wrong set
     for bit in range(len(texts).bit_length()):
         chosen = {place for place in everything if place >> bit & 1}
         some = [texts[place] for place in sorted(chosen)]
@@ -148,7 +148,7 @@ def test_each_text_is_found_by_its_own_value_only(
 
 
 @pytest.mark.parametrize("seed", range(1000 if NIGHTLY else 10))
-def test_a_thousand_texts_are_told_apart_in_each_form(tmp_path: Path, seed: int) -> None:
+def test_a_thousand_texts_differ_in_each_form(tmp_path: Path, seed: int) -> None:
     draw = random.Random(seed)
     pieces = [*PIECES, "a", "b"]
     drawn = {"".join(draw.choices(pieces, k=draw.randint(1, 6))) for _ in range(1100)}

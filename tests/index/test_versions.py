@@ -13,8 +13,8 @@ from typing import Any
 import httpx
 import pytest
 
-from service.errors import NotFoundError, VersionError
-from service.index import commits
+from service.errors import NotFoundError, OvertakenError, VersionError
+from service.index import commits, sql
 from service.index.commits import Upsert
 from service.index.documents import Index
 from service.index.indexes import Indexes
@@ -332,3 +332,25 @@ def test_conditions_are_read_without_the_import_of_lancedb() -> None:
         "assert header('\"1f\"') == {31}; sys.exit('lancedb' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)
+
+
+@run
+async def test_a_conditional_write_that_changes_nothing_ends(
+    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexes = await replicas.open("a")
+    await indexes.create("x", {})
+    index = await indexes.open("x")
+    await commits.write(index, [await upsert(index, "doc", None)])
+    version = await present(index, "doc")
+    # as if LanceDB did not find the row that the service means
+    with monkeypatch.context() as broken:
+        broken.setattr(versions, "clause", lambda _: sql.NEVER)
+        with pytest.raises(OvertakenError):
+            await commits.write(index, [await upsert(index, "doc", version)])
+        with pytest.raises(OvertakenError):
+            await commits.delete(index, "doc", "there")
+    assert await present(index, "doc") == version
+    # the control
+    assert await commits.write(index, [await upsert(index, "doc", version)]) == [None]
+    assert await commits.delete(index, "doc", "there")
