@@ -335,16 +335,14 @@ def test_conditions_are_read_without_the_import_of_lancedb() -> None:
 
 
 @run
-async def test_a_conditional_write_that_changes_nothing_ends(
-    replicas: Replicas, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_a_conditional_write_that_changes_nothing_ends(replicas: Replicas) -> None:
     indexes = await replicas.open("a")
     await indexes.create("x", {})
     index = await indexes.open("x")
     await commits.write(index, [await upsert(index, "doc", None)])
     version = await present(index, "doc")
     # as if LanceDB did not find the row that the service means
-    with monkeypatch.context() as broken:
+    with pytest.MonkeyPatch.context() as broken:
         broken.setattr(versions, "clause", lambda _: sql.NEVER)
         with pytest.raises(OvertakenError):
             await commits.write(index, [await upsert(index, "doc", version)])
