@@ -41,11 +41,12 @@ def configure(level: str, form: Literal["json", "text"]) -> None:
     else:
         # https://no-color.org: any value but the empty one
         colours = sys.stderr.isatty() and not os.environ.get("NO_COLOR")
-        final.append(
+        final += [
+            _on_one_line,
             structlog.dev.ConsoleRenderer(
                 colors=colours, exception_formatter=structlog.dev.plain_traceback
-            )
-        )
+            ),
+        ]
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(foreign_pre_chain=[*shared, outlined], processors=final)
@@ -57,6 +58,17 @@ def configure(level: str, form: Literal["json", "text"]) -> None:
     logging.getLogger("mcp").setLevel(logging.CRITICAL)
     # our access log replaces uvicorn's; it has ids and no query string
     logging.getLogger("uvicorn.access").disabled = True
+
+
+def printable(line: str) -> str:
+    """The line with escapes for what ends it, or what a terminal obeys."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in line)
+
+
+def _on_one_line(
+    _logger: Any, _method: str, event: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    return {key: printable(one) if isinstance(one, str) else one for key, one in event.items()}
 
 
 def outline(error: BaseException) -> list[str]:

@@ -60,6 +60,24 @@ def test_libraries_log_exceptions_without_messages(monkeypatch: pytest.MonkeyPat
     assert "\x1b[" not in text
 
 
+@pytest.mark.parametrize("form", ["json", "text"])
+def test_a_text_in_an_event_begins_no_line_and_moves_no_cursor(form: str) -> None:
+    named = "a\n2026-01-01 forged\r\x1b[2K\x85\u2028\u202eb"
+    told = f"""
+import logging
+import structlog
+from service import logs
+logs.configure("info", "{form}")
+structlog.get_logger("docsplit").warning("store_failed", error={named!r}, few=[{named!r}])
+logging.getLogger("other").warning("of a library: %s", {named.replace(chr(10), "")!r})
+"""
+    done = forked.program(told, folder=ROOT)
+    assert done.returncode == 0
+    lines = done.stderr.removesuffix("\n").split("\n")
+    assert len(lines) == 2
+    assert all(line.isprintable() and "forged" in line for line in lines)
+
+
 @pytest.mark.parametrize(("plain", "coloured"), [(None, True), ("", True), ("1", False)])
 def test_only_terminals_get_colours(
     plain: str | None, coloured: bool, monkeypatch: pytest.MonkeyPatch
