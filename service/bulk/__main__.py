@@ -28,11 +28,12 @@ from service.bulk.commands import command
 from service.bulk.encoding import encode_texts
 from service.bulk.link_flags import add_link_flags, find_links, link_names
 from service.bulk.optimizing import optimize
-from service.bulk.progress import IndexProgress, printable
+from service.bulk.progress import IndexProgress
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
 from service.errors import BuildingError, CommandError, ServiceError
 from service.index.rows.fields import FieldType
+from service.logs import printable
 from service.server.bodies.names import INDEX_NAME
 from service.server.lifecycle import Service
 from service.server.opening import open_one
@@ -85,7 +86,9 @@ def main(arguments: list[str] | None = None) -> int:
         print("docsplit-index: interrupted; repeat it to continue", file=sys.stderr)  # noqa: T201
         return 130
     except (ServiceError, BundleError, DataError) as error:
-        print(f"docsplit-index: {error}", file=sys.stderr)  # noqa: T201
+        # of settings, an error has a line for each
+        said = printable(str(error)) if isinstance(error, DataError) else error
+        print(f"docsplit-index: {said}", file=sys.stderr)  # noqa: T201
         return 2
 
 
@@ -235,7 +238,9 @@ async def _index(
         await service.stop()
     refused = [*(f"{one.id}: {one.reason}" for one in source.unread), *report.refused]
     for line in refused:
-        console.print(f"refused: {printable(line)}", style="red", markup=False)
+        # names in a folder or an archive come from its author
+        said = f"refused: {printable(line)}"
+        console.print(said, style="red", markup=False, emoji=False, soft_wrap=True)
     console.print(
         f"{report.written} written, {report.unchanged} unchanged, {report.repeated} repeated ids, "
         f"{len(refused)} refused" + (f", {pruned} pruned" if source.prune else "")

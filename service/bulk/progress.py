@@ -127,8 +127,3 @@ def duration(seconds: float) -> str:
     """A duration in words, for example ``2 min 5 s``."""
     minutes, rest = divmod(round(seconds), 60)
     return f"{minutes} min {rest} s" if minutes else f"{rest} s"
-
-
-def printable(line: str) -> str:
-    """The line without what a terminal obeys: names in an archive come from its author."""
-    return "".join(one if one.isprintable() else "?" for one in line)

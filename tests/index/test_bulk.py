@@ -130,13 +130,14 @@ def test_tables_give_the_same_documents_as_json_lines(tmp_path: Path) -> None:
         stream.write("id,body,title,year\na,text a,Title a,2000\nb,text b,Title b,2000\n")
     table = pa.Table.from_pylist(rows[2:]).rename_columns(["id", "body", "title", "year"])
     pq.write_table(table, folder / "late.parquet")
-    (folder / "bad\x1b.pdf").write_bytes(b"%PDF-1.7")
+    (folder / f"bad\x1b:smile:[red]{'x' * 80}.pdf").write_bytes(b"%PDF-1.7")
     flags = ("--field", "year=integer", "--links", str(folder / "links.csv"))
     first = run(folder, tmp_path / "index", *flags, "--text-field", "body")
     assert first.returncode == 1
     assert "4 written, 0 unchanged, 0 repeated ids, 1 refused" in first.stderr
-    # a terminal would obey the name as it is
-    assert "refused: bad?.pdf: a damaged PDF file" in first.stderr
+    # a terminal would obey the name as it is, and rich puts pictures into texts
+    shown = f"bad\\x1b:smile:[red]{'x' * 80}.pdf"
+    assert f"refused: {shown}: a damaged PDF file" in first.stderr
     file = write(tmp_path / "documents.jsonl", *rows[:3], rows[3] | {"year": 2001})
     second = run(file, tmp_path / "index", *flags)
     assert "1 written, 3 unchanged, 0 repeated ids, 0 refused" in second.stderr
@@ -225,9 +226,11 @@ def test_an_unsuitable_source_makes_no_index(tmp_path: Path) -> None:
 
 def test_unreadable_input_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     bad = write(tmp_path / "bad.jsonl", {"id": "a", "text": "a"}, {"id": 5})
+    named = write(tmp_path / "a\x1b[2J\nb.jsonl", {"id": 5})
     for source, flags, hint in (
         (tmp_path / "nowhere", (), "no such file or folder"),
         (bad, (), "bad.jsonl:2"),
+        (named, (), r"a\x1b[2J\nb.jsonl:1"),
         (bad, ("--field", "year=text"), "TYPE one of"),
         (bad, ("--field", "year=integer", "--field", "year=date"), "year: two types, integer and"),
         (bad, ("--index", "../x"), "lower-case"),

@@ -26,7 +26,7 @@ from rich.console import Console
 from corpora.documents import read_documents
 from service.bulk.exporting import files, reading
 from service.bulk.exporting.command import report
-from service.bulk.exporting.destination import MANIFEST, Destination, Manifest
+from service.bulk.exporting.destination import MANIFEST, Damage, Destination, Manifest
 from service.errors import CommandError
 from service.index import maintenance, reuse
 from service.index.indexes import Indexes, Model, connect
@@ -236,9 +236,12 @@ def test_damaged_rows_are_named_and_left_out(store: Path, tmp_path: Path, column
         assert held.rows == 18
         assert "x-3" not in read(tmp_path / "out")["id"].to_pylist()
         said = io.StringIO()
+        held.damaged.append(Damage("x:100:y", "text"))
         assert report(Console(file=said), held) == 1
         assert f"damaged: indexes/{held.table}: document 'x-3': " in said.getvalue()
-        assert "1 damaged documents left out" in said.getvalue()
+        # rich would put a picture in the place of :100:
+        assert f"damaged: indexes/{held.table}: document 'x:100:y': " in said.getvalue()
+        assert "2 damaged documents left out" in said.getvalue()
 
     stores.run(scenario())
 

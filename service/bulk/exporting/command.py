@@ -11,10 +11,11 @@ from rich.console import Console
 
 from service.bulk.command_settings import load_settings
 from service.bulk.exporting.destination import Destination, Manifest, Plan
-from service.bulk.progress import IndexProgress, printable
+from service.bulk.progress import IndexProgress
 from service.bulk.stores import index_name, opened
 from service.errors import CommandError
 from service.index.storage.findings import Finding
+from service.logs import printable
 from service.settings import Settings
 
 FILE_ROWS = 100_000
@@ -90,7 +91,7 @@ def report(console: Console, held: Manifest) -> int:
     for one in held.damaged:
         found = Finding(f"indexes/{held.table}", "damaged", document=one.document, part=one.part)
         line = f"damaged: {printable(str(found))}"
-        console.print(line, style="red", markup=False, soft_wrap=True)
+        console.print(line, style="red", markup=False, emoji=False, soft_wrap=True)
     size = sum(file.bytes for file in held.files)
     console.print(
         f"{held.rows:,} documents in {len(held.files):,} files, {size / 1e6:,.1f} MB; "
