@@ -80,6 +80,8 @@ class _Parts:
                 headers={"connection": "close"},
             )
         given = parse_options_header(self._disposition)[1].get(b"filename", b"")
+        # browsers, curl and Python's clients write it so in forms (HTML, "multipart form data")
+        given = given.replace(b"%22", b'"')
         try:
             name = given.decode()
         except UnicodeDecodeError:

@@ -209,6 +209,13 @@ def test_a_cancelled_job_ends(server: Server, index: str, peps: dict[str, str]) 
     assert call(server, "GET", f"/jobs/{waiting}")["documents"]["written"] == 0
 
 
+def test_the_name_of_a_file_may_have_quotes(server: Server, index: str) -> None:
+    names = {'12" of "ink" \\ \'.txt', "100%.txt", "%2522;a=b.txt", "</p>{}.txt", "\u202eé.txt"}
+    assert ended(server, upload(server, index, dict.fromkeys(names, b"Ink.")))["refused"] == []
+    found = call(server, "GET", f"/indexes/{index}/documents?limit=1000")["documents"]
+    assert names <= {one["id"] for one in found}
+
+
 HEAD = '--x\r\ncontent-disposition: form-data; name="files"{}\r\n\r\n'
 NAMED = HEAD.format('; filename="a.txt"')
 
