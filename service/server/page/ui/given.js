@@ -3,8 +3,8 @@
 import { below, get, post } from "./api.js";
 
 const PAGE = 1000;
-// a spreadsheet takes a cell that begins like this for a formula
-const FORMULA = /^[=+\-@\t\r]/;
+// a spreadsheet takes a cell that begins like this for a formula, also with full-width signs
+const FORMULA = /^[=+\-@＝＋－＠\t\r\n]/;
 
 const labelsOf = (name) => `classifiers/${encodeURIComponent(name)}/labels`;
 
