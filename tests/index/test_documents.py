@@ -105,6 +105,14 @@ def test_a_line_break_behind_an_id_names_no_document(server: Server, index: str)
     assert call(server, "GET", f"/indexes/{index}/documents/two")["title"] is None
 
 
+def test_a_path_that_is_not_utf_8_names_no_document(server: Server, index: str) -> None:
+    # a decoder that goes on puts this character in the place of the bytes
+    upsert(server, index, {"id": "caf\ufffd", "text": "coffee"})
+    for method, body in (("GET", None), ("PATCH", {"title": "Second"}), ("DELETE", None)):
+        call(server, method, f"/indexes/{index}/documents/caf%E9", body, status=404)
+    assert call(server, "GET", f"/indexes/{index}/documents/caf%EF%BF%BD")["title"] is None
+
+
 def test_pages_hold_every_document_once(server: Server, index: str) -> None:
     ids = [f"d{i:02}" for i in range(25)]
     upsert(server, index, *({"id": i, "text": f"text {i}"} for i in reversed(ids)))

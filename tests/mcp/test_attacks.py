@@ -257,7 +257,9 @@ def test_refusals_of_http_reach_the_agent(site: Site) -> None:
     assert "revoked" in refused["error"]["message"]
 
 
-@pytest.mark.parametrize("address", ["docsplit://[mine", "http://[::1", "x", "mine"])
+@pytest.mark.parametrize(
+    "address", ["docsplit://[mine", "docsplit://mine/caf%E9", "http://[::1", "x", "mine"]
+)
 def test_a_wrong_address_says_its_form(site: Site, address: str) -> None:
     body = {"jsonrpc": "2.0", "id": 1, "method": "resources/read", "params": {"uri": address}}
     error = site.post("boss", body).json()["error"]

@@ -9,11 +9,18 @@ import asyncio
 import re
 import time
 from collections.abc import Iterator
+from urllib.parse import unquote_to_bytes
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import memory, precedence
-from service.errors import MediaTypeError, ServiceError, SlowBodyError, TooLargeError
+from service.errors import (
+    MediaTypeError,
+    NotFoundError,
+    ServiceError,
+    SlowBodyError,
+    TooLargeError,
+)
 from service.server.edge import deadline, structure
 from service.server.edge.errors import response, translate
 from service.server.edge.inflight import Body, Inflight, in_parts
@@ -83,6 +90,7 @@ class Guard:
     async def _guard(self, scope: Scope, receive: Receive, send: Send, room: Body) -> None:
         headers = dict(_decoded(scope))
         try:
+            _check_path(scope)
             allowed = deadline.seconds(
                 headers.get(deadline.HEADER), self._timeout, self._max_timeout
             )
@@ -304,6 +312,15 @@ def _decoded(scope: Scope) -> Iterator[tuple[str, str]]:
 
 def _media_type(headers: dict[str, str]) -> str:
     return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def _check_path(scope: Scope) -> None:
+    # the server reads bytes that are not UTF-8 as U+FFFD, which another document may have in its id
+    if "\ufffd" in scope["path"]:
+        try:
+            unquote_to_bytes(scope["raw_path"]).decode()
+        except UnicodeDecodeError as error:
+            raise NotFoundError("no such path: percent-encode it in UTF-8") from error
 
 
 def _check_charset(headers: dict[str, str]) -> None:

@@ -46,7 +46,8 @@ async def read(caller: Caller, address: str) -> tuple[str, str]:
         # of a wrong host, urlsplit raises ValueError, as a ValidationError is
         parts = urlsplit(address)
         index = _INDEX.validate_python(parts.netloc)
-        name = _ID.validate_python(unquote(parts.path[1:])) if parts.path[1:] else None
+        given = unquote(parts.path[1:], errors="strict")
+        name = _ID.validate_python(given) if given else None
         other = parts.scheme != SCHEME or bool(parts.query or parts.fragment)
     except ValueError:
         other = True
