@@ -33,10 +33,10 @@ def values(path: Path | None) -> dict[str, Any]:
     return {} if path is None else yaml.safe_load(path.read_text(encoding="utf-8"))
 
 
-def render(given: dict[str, Any]) -> dict[tuple[str, str], dict[str, Any]]:
+def render(given: dict[str, Any], name: str = "prod") -> dict[tuple[str, str], dict[str, Any]]:
     """Objects by kind and name."""
     with helm_python.Chart.load(str(CHART)) as chart:
-        texts = chart.render(given, name="prod", namespace="documents", is_install=True)
+        texts = chart.render(given, name=name, namespace="documents", is_install=True)
     found = [one for text in texts.values() for one in yaml.safe_load_all(text) if one]
     return {(one["kind"], one["metadata"]["name"]): one for one in found}
 
@@ -64,6 +64,20 @@ def test_kubernetes_accepts_the_objects(path: Path | None) -> None:
     for one in objects.values():
         for version in (first, VERSIONS[-1]):
             kubernetes_validate.validate(one, version, strict=True)
+
+
+@pytest.mark.parametrize("name", ["2026", "1e3", "0x1f", "true"])
+def test_names_that_yaml_reads_as_numbers_stay_names(name: str) -> None:
+    named = {"existingSecret": name}
+    shared = {"keys": named, "priorityClassName": name, "bundle": {"existingClaim": name}}
+    redis = named | {"cacheSecret": name}
+    for more in (
+        {"redis": redis, "index": {"volume": {"size": "5", "storageClass": name}}},
+        {"index": {"volume": {"existingClaim": name}}},
+        {"index": {"s3": named | {"uri": "s3://bucket/path"}}},
+    ):
+        for one in render(shared | more, name).values():
+            kubernetes_validate.validate(one, VERSIONS[-1], strict=True)
 
 
 @pytest.mark.parametrize("phase", ["Running", "Failed", "Succeeded"])

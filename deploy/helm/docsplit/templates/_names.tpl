@@ -4,7 +4,7 @@
 
 {{- define "docsplit.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "docsplit.labels" -}}
@@ -75,13 +75,13 @@ capabilities: {drop: [ALL]}
 {{- if .Values.settings.redis_url }}
 {{- else if .Values.redis.existingSecret }}
 - name: DOCSPLIT_REDIS_URL
-  valueFrom: {secretKeyRef: {name: {{ .Values.redis.existingSecret }}, key: url}}
+  valueFrom: {secretKeyRef: {name: {{ .Values.redis.existingSecret | quote }}, key: url}}
 {{- else if .Values.redis.deploy }}
 - {name: DOCSPLIT_REDIS_URL, value: "redis://{{ include "docsplit.name" . }}-redis:6379/0"}
 {{- end }}
 {{- if and .Values.redis.cacheSecret (not .Values.settings.cache_secret) }}
 - name: DOCSPLIT_CACHE_SECRET
-  valueFrom: {secretKeyRef: {name: {{ .Values.redis.cacheSecret }}, key: secret}}
+  valueFrom: {secretKeyRef: {name: {{ .Values.redis.cacheSecret | quote }}, key: secret}}
 {{- end }}
 {{- if and .Values.bundle.existingClaim (not .Values.settings.bundle) }}
 - {name: DOCSPLIT_BUNDLE, value: /bundle}
