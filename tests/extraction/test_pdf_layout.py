@@ -139,6 +139,19 @@ def test_an_outline_prefers_the_line_with_its_capitals(read: Read) -> None:
     assert places == ["Strings", "1.2 Numbers", "Numbers"]
 
 
+def test_a_title_of_an_outline_is_no_pattern(read: Read) -> None:
+    title = r"The (x+)+ [OF] \d{2} -|\" '$^ A.B*?"
+
+    def outlined(canvas: Canvas) -> None:
+        lines(canvas, ["the xx of 12 A.B", title.replace("OF", "of"), "Text"], 60, 750)
+        canvas.bookmarkPage("here")
+        canvas.addOutlineEntry(title, "here")
+
+    found = content_of(read(".pdf", drawn(outlined)))
+    [heading] = found.headings
+    assert found.text[heading.start :].startswith(title[:11])
+
+
 def test_what_is_typed_into_a_page_is_read_in_its_place(read: Read) -> None:
     def form(canvas: Canvas) -> None:
         lines(

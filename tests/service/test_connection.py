@@ -148,6 +148,10 @@ def test_a_large_head_never_reaches_the_application(server: Server) -> None:
         ("GET /ü HTTP/1.1\r\n\r\n".encode(), "percent-encode blanks and characters outside ASCII"),
         (b"GET /a b HTTP/1.1\r\n\r\n", "percent-encode blanks and characters outside ASCII"),
         (b"GET / HTTP/1.1\r\na b: c\r\n\r\n", "Invalid header token"),
+        *(
+            (b"GET / HTTP/1.1\r\ntraceparent: a%cb\r\n\r\n" % sign, "Invalid header")
+            for sign in b"\x00\x01\x08\x0b\x1b\x7f"
+        ),
         (
             b"POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\nZZ\r\n",
             "Invalid character in chunk size",
