@@ -117,6 +117,7 @@ def _checked(report: Report) -> list[str]:
     lines = [f"damaged: {finding}" for finding in report.findings]
     return [
         *lines,
+        *(f"to look at: {finding}" for finding in report.quoted),
         f"{report.tables} tables, {report.rows} rows ({report.unverified} unverified: written "
         f"before there were checksums), {report.files} files ({report.unrecorded} more without a "
         f"recorded digest), {len(report.findings)} damaged",

@@ -145,6 +145,7 @@ async def _rows(
     report.rows += read.rows
     report.unverified += read.unverified
     report.findings += read.findings
+    report.quoted += read.quoted
 
 
 async def _heads(root: Path, table: str, report: Report) -> None:

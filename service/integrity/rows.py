@@ -15,6 +15,10 @@ from service.index.rows.schema import PREFIX
 from service.index.storage.findings import Finding, Report
 
 BATCH = 1024
+QUOTED = (
+    "its id, a link or a declared text has two apostrophes in a row, or a backslash before one: "
+    "write it again if a version up to 0.1.0 has changed it"
+)
 
 
 async def check(index: Index, name: str, report: Report) -> None:
@@ -33,6 +37,8 @@ async def check(index: Index, name: str, report: Report) -> None:
                 report.findings += [
                     Finding(name, "damaged", document=document, part=part) for part in parts
                 ]
+                if not parts and _quoted(rows, row, index):
+                    report.quoted.append(Finding(name, QUOTED, document=document))
             report.unverified += _unverified(rows)
     except Exception as error:  # noqa: BLE001 LanceDB panics on some damage
         report.findings.append(Finding(name, f"rows cannot be read: {outline(error)}"))
@@ -76,6 +82,15 @@ def typed(
         if held[PREFIX + name] != column(kind, metadata.get(name)):
             wrong.append(PREFIX + name)
     return wrong
+
+
+def _quoted(rows: pa.Table, row: int, index: Index) -> bool:
+    """Whether a text of a row, which conditions name, has what ``QUOTED`` says."""
+    kinds = index.identity.fields
+    columns = [PREFIX + name for name, kind in kinds.items() if kind in ("string", "strings")]
+    held = [rows[column][row].as_py() for column in ("id", "links", *columns)]
+    texts = (one for value in held for one in (value if isinstance(value, list) else [value or ""]))
+    return any("''" in text or "\\'" in text for text in texts)
 
 
 def _unverified(rows: pa.Table) -> int:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import signal
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -167,6 +168,25 @@ def test_every_bit_of_a_row_is_covered() -> None:
         root = Path(folder)
         stores.run(stores.make(root))
         stores.run(scenario(root))
+
+
+@pytest.mark.parametrize("column", ["id", "links"])
+@pytest.mark.parametrize(("value", "named"), [("a''b", True), ("a\\'b", True), ("a'b\\", False)])
+def test_the_check_names_documents_that_former_versions_may_have_confused(
+    store: Path, tmp_path: Path, column: str, value: str, named: bool
+) -> None:
+    root = stores.copy(store, tmp_path / "copy")
+
+    async def scenario() -> None:
+        index = await (await stores.open_indexes(root)).open("x")
+        name = value if column == "id" else "plain"
+        links = [value] if column == "links" else []
+        await index.put([replace(stores.record(name), links=links)])
+        report = await stores.checked(root, "x")
+        assert report.findings == []
+        assert [one.document for one in report.quoted] == ([name] if named else [])
+
+    stores.run(scenario())
 
 
 def test_a_row_of_a_version_without_checksums_is_served_and_counts_as_unverified(

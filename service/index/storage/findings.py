@@ -39,6 +39,7 @@ class Report:
     Attributes:
         unverified: rows of an earlier version, without checksums.
         unrecorded: files without a recorded digest.
+        quoted: documents that versions up to 0.1.0 may have confused with others.
     """
 
     tables: int = 0
@@ -47,3 +48,4 @@ class Report:
     files: int = 0
     unrecorded: int = 0
     findings: list[Finding] = field(default_factory=list)
+    quoted: list[Finding] = field(default_factory=list)
