@@ -23,6 +23,7 @@ from service.index import sql
 from service.index.documents import named
 from service.index.indexes import connect
 from service.index.rows.fields import valid_id
+from service.index.rows.keyed import KeyedTable
 from tests.conftest import NIGHTLY, ROOT, Server, examples
 from tests.index.conftest import call, upsert
 
@@ -169,6 +170,34 @@ def test_a_thousand_texts_differ_in_each_form(tmp_path: Path, seed: int) -> None
             with suppress(ValueError):
                 wrong = await table.count_rows(named(some).to_sql())
                 assert wrong != len(chosen) or not any("''" in one for one in some)
+
+    asyncio.run(scenario())
+
+
+def test_rows_with_a_key_are_read_changed_and_deleted_by_their_own_key_only(
+    tmp_path: Path,
+) -> None:
+    """Classifiers, labels, jobs, aliases and leases are such rows."""
+    draw = random.Random(7)
+    drawn = {"".join(draw.choices([*PIECES, "a"], k=draw.randint(1, 4))) for _ in range(24)}
+    model = dict.fromkeys(sorted(drawn), "")
+
+    async def scenario() -> None:
+        columns = {"key": pa.string(), "value": pa.string()}
+        table = KeyedTable(await connect(str(tmp_path)), "rows", **columns)
+        await table.put(*({"key": key, "value": ""} for key in model))
+        for key in list(model):
+            assert await table.change(sql.compare("key", "=", key), value=key)
+            assert await table.get(key) == {"key": key, "value": key}
+            model[key] = key
+            held = sql.compare("target.value", "=", key)
+            await table.put({"key": key, "value": "new"}, replace=held)
+            model[key] = "new"
+            gone = [key] if len(model) % 2 else [key, f"{key} of nobody"]
+            await table.delete(table.of(*gone))
+            del model[key]
+            rows = await table.rows()
+            assert {row["key"]: row["value"] for row in rows} == model
 
     asyncio.run(scenario())
 
