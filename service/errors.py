@@ -221,10 +221,13 @@ class UncertainError(StoreError):
 
 
 class OvertakenError(StoreError):
-    """Commits wrote nothing: nobody changed the documents, or others always came first."""
+    """Other writes came first each time, or the store wrote nothing."""
 
     def __init__(self) -> None:
-        super().__init__("the documents were not written: read them, then try again")
+        super().__init__(
+            "other writes came first each time, or the store wrote nothing: read the documents, then "
+            "try again"
+        )
 
 
 class DeadlineError(ServiceError, status=504, kind="Timeout", code="deadline_exceeded"):

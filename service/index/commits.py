@@ -174,6 +174,8 @@ async def _conditional(
     """
     conditions = {name: one for upsert in upserts for name, one in upsert.conditions.items()}
     missed: dict[str, int | None] = {}
+    if not conditions:
+        return missed
     for _ in range(versions.ATTEMPTS):
         held = await _attempts(index, upserts, conditions)
         # Another process wrote meanwhile, with a later time, and the condition holds still or

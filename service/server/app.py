@@ -156,7 +156,7 @@ def create_app(service: Service) -> FastAPI:
                 async with asyncio.timeout(STOP_SECONDS):
                     await service.stop()
             except TimeoutError:
-                # the loop cancels what still runs: nobody waits for its answer any more
+                # the loop cancels what still runs: all requests have ended
                 log.error("stopped_before_the_end", seconds=STOP_SECONDS)
 
     app = FastAPI(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import uuid
 from collections.abc import Iterator
 from typing import Any
+from urllib.parse import quote
 
 import httpx
 import pytest
@@ -27,6 +28,17 @@ def upsert(server: Server, index: str, *documents: dict[str, Any]) -> None:
     """Write documents, and check the service's count."""
     answer = call(server, "POST", f"/indexes/{index}/documents", {"documents": documents})
     assert (answer["upserted"], len(answer["versions"])) == (len(documents), len(documents))
+
+
+def place(server: Server, index: str, document: str = "", tail: str = "") -> httpx.URL:
+    """The URL of documents; a document's id is quoted so that it is not a path.
+
+    Args:
+        tail: of the path, after the id.
+    """
+    name = f"/{quote(document, safe='')}" if document else ""
+    raw = f"/indexes/{index}/documents{name}{tail}".encode()
+    return httpx.URL(server.url).copy_with(raw_path=raw)
 
 
 def count(server: Server, index: str) -> int:

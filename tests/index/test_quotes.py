@@ -8,10 +8,8 @@ import random
 import re
 import uuid
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import pyarrow as pa
@@ -25,7 +23,7 @@ from service.index.indexes import connect
 from service.index.rows.fields import valid_id
 from service.index.rows.keyed import KeyedTable
 from tests.conftest import NIGHTLY, ROOT, Server, examples
-from tests.index.conftest import call, upsert
+from tests.index.conftest import call, place, upsert
 
 PIECES = ["'", "''", "\\", "%", "_", "--", "/*", "*/", "{", "}", '"', "`", ";", ")", "\n", "\x00"]
 TEXT = st.lists(st.sampled_from([*PIECES, "a", "b", "é", "\x7f"]), min_size=1, max_size=6).map(
@@ -51,11 +49,6 @@ def held(server: Server) -> Iterator[str]:
     httpx.delete(f"{server.url}/indexes/{name}", timeout=90)
 
 
-def document(server: Server, index: str, name: str, tail: str = "") -> httpx.URL:
-    raw = f"/indexes/{index}/documents/{quote(name, safe='')}{tail}".encode()
-    return httpx.URL(server.url).copy_with(raw_path=raw)
-
-
 def passing(server: Server, index: str, test: Any, mode: str = "cosine") -> set[int]:
     """Numbers of the documents that pass a filter, by a search; a count must agree."""
     body = {"index": index, "text": "word", "top_k": 200, "filter": test, "mode": mode}
@@ -70,9 +63,7 @@ def passing(server: Server, index: str, test: Any, mode: str = "cosine") -> set[
 def test_each_text_is_found_by_its_own_value_only(
     server: Server, held: str, texts: list[str]
 ) -> None:
-    names = [text if valid_id(text) else f"n{place}" for place, text in enumerate(texts)]
-    if len(set(names)) < len(names):
-        return
+    names = [text if valid_id(text) else f"n{number}" for number, text in enumerate(texts)]
     # what a failed example left
     left = {"filter": {"field": "number", "gte": 0}}
     call(server, "POST", f"/indexes/{held}/documents/delete", left)
@@ -85,17 +76,17 @@ def test_each_text_is_found_by_its_own_value_only(
                 "id": name,
                 "text": "word",
                 "title": text,
-                "metadata": {"status": text, "tags": [text, "all"], "number": place},
+                "metadata": {"status": text, "tags": [text, "all"], "number": number},
                 "links": [cited[name]],
             }
-            for place, (name, text) in enumerate(zip(names, texts, strict=True))
+            for number, (name, text) in enumerate(zip(names, texts, strict=True))
         ),
     )
     everything = set(range(len(texts)))
     # two texts differ in a bit of their numbers, so one that counts as another is in a wrong set
     for bit in range(len(texts).bit_length()):
-        chosen = {place for place in everything if place >> bit & 1}
-        some = [texts[place] for place in sorted(chosen)]
+        chosen = {number for number in everything if number >> bit & 1}
+        some = [texts[number] for number in sorted(chosen)]
         if some:
             mode = ("cosine", "words")[bit % 2]
             among = {"field": "status", "in": some}
@@ -106,40 +97,40 @@ def test_each_text_is_found_by_its_own_value_only(
             assert passing(server, held, {"not": among}) == everything - chosen
             both = {"or": [{"and": [among, tagged]}, {"field": "status", "eq": some[0]}]}
             assert passing(server, held, both) == chosen
-            asked = {"ids": [names[place] for place in sorted(chosen)], "text": False}
+            asked = {"ids": [names[number] for number in sorted(chosen)], "text": False}
             got = call(server, "POST", f"/indexes/{held}/documents/get", asked)
             assert [one["title"] for one in got["documents"]] == some
-    for place in (0, len(texts) // 2, len(texts) - 1):
-        name = names[place]
-        assert passing(server, held, {"field": "status", "eq": texts[place]}) == {place}
-        assert passing(server, held, {"field": "tags", "contains": texts[place]}) == {place}
-        links = httpx.get(document(server, held, name, "/links"), timeout=90).json()["links"]
-        citing = names[place - 1]
+    for number in (0, len(texts) // 2, len(texts) - 1):
+        name = names[number]
+        assert passing(server, held, {"field": "status", "eq": texts[number]}) == {number}
+        assert passing(server, held, {"field": "tags", "contains": texts[number]}) == {number}
+        links = httpx.get(place(server, held, name, "/links"), timeout=90).json()["links"]
+        citing = names[number - 1]
         assert {(one["direction"], one["id"]) for one in links} == {
             ("cites", cited[name]),
             ("cited_by", citing),
         }
         coupled = {"index": held, "id": name, "top_k": 5, "mode": "coupled"}
-        assert httpx.post(f"{server.url}/similar", json=coupled, timeout=90).status_code < 500
-        written = httpx.patch(document(server, held, name), json={"title": "new"}, timeout=90)
+        call(server, "POST", "/similar", coupled)
+        written = httpx.patch(place(server, held, name), json={"title": "new"}, timeout=90)
         assert written.status_code == 200, written.text
         tag = {"if-match": written.headers["etag"]}
         again = httpx.patch(
-            document(server, held, name), json={"title": "newer"}, headers=tag, timeout=90
+            place(server, held, name), json={"title": "newer"}, headers=tag, timeout=90
         )
         assert again.status_code == 200, again.text
-        late = httpx.delete(document(server, held, name), headers=tag, timeout=90)
+        late = httpx.delete(place(server, held, name), headers=tag, timeout=90)
         assert late.status_code == 412, late.text
-        one = {"id": name, "text": "word", "metadata": {"number": place, "tags": [texts[place]]}}
+        one = {"id": name, "text": "word", "metadata": {"number": number, "tags": [texts[number]]}}
         one["if_version"] = again.json()["version"]
         answer = call(server, "POST", f"/indexes/{held}/documents", {"documents": [one]})
         tag = {"if-match": f'"{answer["versions"][0]}"'}
-        gone = httpx.delete(document(server, held, name), headers=tag, timeout=90)
+        gone = httpx.delete(place(server, held, name), headers=tag, timeout=90)
         assert gone.status_code == 204, gone.text
-        everything.discard(place)
+        everything.discard(number)
         assert passing(server, held, {"field": "number", "gte": 0}) == everything
     # by their ids, then by a filter
-    ids = [names[place] for place in sorted(everything)]
+    ids = [names[number] for number in sorted(everything)]
     path = f"/indexes/{held}/documents/delete"
     half = len(ids) // 2
     assert call(server, "POST", path, {"ids": ids[:half]})["deleted"] == half
@@ -166,10 +157,23 @@ def test_a_thousand_texts_differ_in_each_form(tmp_path: Path, seed: int) -> None
                 found = await table.query().where(form).select(["row"]).to_arrow()
                 assert set(found["row"].to_pylist()) == chosen
             assert await table.count_rows(sql.among("id", some)) == len(chosen)
-            # the control: LanceDB's own text of the condition takes texts for others, or fails
-            with suppress(ValueError):
-                wrong = await table.count_rows(named(some).to_sql())
-                assert wrong != len(chosen) or not any("''" in one for one in some)
+
+    asyncio.run(scenario())
+
+
+def test_the_control_is_confused(tmp_path: Path) -> None:
+    """LanceDB's own text of a condition finds another row."""
+
+    async def scenario() -> None:
+        table = await (await connect(str(tmp_path))).create_table(
+            "rows", pa.table({"id": ["a'b", "a''b"]})
+        )
+        for where, found in (
+            (named(["a''b"]).to_sql(), "a'b"),
+            (sql.among("id", ["a''b"]), "a''b"),
+        ):
+            rows = await table.query().where(where).to_arrow()
+            assert rows["id"].to_pylist() == [found]
 
     asyncio.run(scenario())
 
@@ -193,7 +197,7 @@ def test_rows_with_a_key_are_read_changed_and_deleted_by_their_own_key_only(
             held = sql.compare("target.value", "=", key)
             await table.put({"key": key, "value": "new"}, replace=held)
             model[key] = "new"
-            gone = [key] if len(model) % 2 else [key, f"{key} of nobody"]
+            gone = [key] if len(model) % 2 else [key, f"{key} of no row"]
             await table.delete(table.of(*gone))
             del model[key]
             rows = await table.rows()

@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 import pytest
@@ -18,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.conftest import NIGHTLY, Server, examples
-from tests.index.conftest import FIELDS, call
+from tests.index.conftest import FIELDS, call, place
 from tests.index.processes import Replicas, copy, record
 
 # all values of JSON: half surrogate pairs, integers of any size, NaN and infinity
@@ -98,13 +97,6 @@ def held(server: Server) -> Iterator[str]:
     call(server, "PUT", f"/indexes/{name}", {"fields": FIELDS}, status=201)
     yield name
     httpx.delete(f"{server.url}/indexes/{name}")
-
-
-def place(server: Server, index: str, document: str = "") -> httpx.URL:
-    """The URL of documents; a document's id is quoted so that it is not a path."""
-    tail = f"/{quote(document, safe='')}" if document else ""
-    raw = f"/indexes/{index}/documents{tail}".encode()
-    return httpx.URL(server.url).copy_with(raw_path=raw)
 
 
 def same(value: Any, other: Any) -> bool:
