@@ -225,8 +225,8 @@ class OvertakenError(StoreError):
 
     def __init__(self) -> None:
         super().__init__(
-            "other writes came first each time, or the store wrote nothing: read the documents, then "
-            "try again"
+            "other writes came first each time, or the store wrote nothing: read the documents, "
+            "then try again"
         )
 
 
