@@ -12,7 +12,7 @@ from service.index.rows.checksums import Part
 from service.index.rows.fields import FieldType, column
 from service.index.rows.record import digest
 from service.index.rows.schema import PREFIX
-from service.index.storage.findings import Finding, Report
+from service.integrity.findings import Finding, Report
 
 BATCH = 1024
 QUOTED = (
@@ -85,7 +85,9 @@ def typed(
 
 
 def _quoted(rows: pa.Table, row: int, index: Index) -> bool:
-    """Whether a text of a row, which conditions name, has what ``QUOTED`` says."""
+    """Whether a text of a document, which conditions name, has what ``QUOTED`` says."""
+    if rows["deleted"][row].as_py():
+        return False
     kinds = index.identity.fields
     columns = [PREFIX + name for name, kind in kinds.items() if kind in ("string", "strings")]
     held = [rows[column][row].as_py() for column in ("id", "links", *columns)]

@@ -22,6 +22,7 @@ from service.index.query.reading import Query
 from service.index.reembed import Embed
 from service.index.reuse import kept
 from service.index.rows.checksums import Part, faults
+from service.index.rows.versions import microseconds
 from service.learning import sources
 from tests import forked
 from tests.conftest import NIGHTLY, ROOT
@@ -185,6 +186,9 @@ def test_the_check_names_documents_that_former_versions_may_have_confused(
         report = await stores.checked(root, "x")
         assert report.findings == []
         assert [one.document for one in report.quoted] == ([name] if named else [])
+        # what is deleted cannot be written again
+        await index.tombstone({name: microseconds() + 1_000_000})
+        assert (await stores.checked(root, "x")).quoted == []
 
     stores.run(scenario())
 
