@@ -17,6 +17,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from service.bulk.__main__ import main as command
 from service.index import sql
 from service.index.documents import named
 from service.index.indexes import connect
@@ -24,6 +25,8 @@ from service.index.rows.fields import valid_id
 from service.index.rows.keyed import KeyedTable
 from tests.conftest import NIGHTLY, ROOT, Server, examples
 from tests.index.conftest import call, place, upsert
+from tests.index.exporting import read
+from tests.storage import placed
 
 PIECES = ["'", "''", "\\", "%", "_", "--", "/*", "*/", "{", "}", '"', "`", ";", ")", "\n", "\x00"]
 TEXT = st.lists(st.sampled_from([*PIECES, "a", "b", "é", "\x7f"]), min_size=1, max_size=6).map(
@@ -204,6 +207,32 @@ def test_rows_with_a_key_are_read_changed_and_deleted_by_their_own_key_only(
             assert {row["key"]: row["value"] for row in rows} == model
 
     asyncio.run(scenario())
+
+
+@examples(2)
+@given(TEXTS)
+def test_labels_and_exports_keep_each_text(
+    server: Server, held: str, tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+) -> None:
+    labels = [text for text in texts if text.strip() == text][:8]
+    names = [text for text in texts if valid_id(text)]
+    upsert(server, held, *({"id": name, "text": "word", "title": name} for name in names))
+    # each label has two documents
+    given = [{"id": name, "labels": [labels[place // 2]]} for place, name in enumerate(names[:16])]
+    wanted = {one["id"]: one["labels"] for one in given}
+    path = f"/classifiers/t-{uuid.uuid4().hex[:12]}/labels"
+    call(server, "POST", path, {"index": held, "documents": given})
+    found = call(server, "GET", path, params={"limit": 1000})["documents"]
+    assert {one["id"]: one["labels"] for one in found} == wanted
+    call(server, "POST", path, {"index": held, "documents": [{"id": names[0], "labels": None}]})
+    found = call(server, "GET", path, params={"limit": 1000})["documents"]
+    assert {one["id"] for one in found} == set(names[1:16])
+    folder = tmp_path_factory.mktemp("export") / "out"
+    root = placed(server.log.with_name("index"))
+    assert command(["export", held, str(folder), "--index-path", root]) == 0
+    rows = read(folder).to_pylist()
+    assert {row["id"]: row["title"] for row in rows} == {name: name for name in names}
+    assert call(server, "POST", f"/indexes/{held}/documents/delete", {"ids": names})
 
 
 @given(TEXT)

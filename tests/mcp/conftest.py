@@ -35,11 +35,12 @@ RIGHTS = {
     "thrifty-too": "tokens_per_second = 2",
 }
 TOKENS = {name: file.new_token() for name in RIGHTS}
+ODD = "o''d\\'/../id"
 TEXTS = {
     "cats": "The cat sat on the mat. It slept all day.",
     "tax": "Taxes are due in May. The tax office sends a letter.",
     "kitten": "A kitten plays with wool. Its mother is a cat.",
-    "odd/../id": "Money is what the tax office wants.",
+    ODD: "Money is what the tax office wants.",
 }
 # of the two protocols that clients speak: with and without a handshake
 MODES = ("auto", "legacy")

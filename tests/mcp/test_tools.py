@@ -6,6 +6,7 @@ import asyncio
 import sys
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from mcp import types
@@ -16,7 +17,7 @@ from mcp.shared.exceptions import MCPError
 from docsplit_client import Client, stdio
 from tests.conftest import ROOT, free_port, serving
 from tests.fault_proxy import FaultProxy
-from tests.mcp.conftest import MODES, TEXTS, TOKENS, Site
+from tests.mcp.conftest import MODES, ODD, TEXTS, TOKENS, Site
 
 READING = [
     "list_indexes",
@@ -122,9 +123,9 @@ def test_a_text_is_classified_with_its_reasons(site: Site) -> None:
 
 
 def test_a_document_is_read_in_parts(site: Site) -> None:
-    whole = TEXTS["odd/../id"]
-    first = site.tool("reader", "get_document", index="mine", id="odd/../id", characters=10)
-    rest = site.tool("reader", "get_document", index="mine", id="odd/../id", start=first["end"])
+    whole = TEXTS[ODD]
+    first = site.tool("reader", "get_document", index="mine", id=ODD, characters=10)
+    rest = site.tool("reader", "get_document", index="mine", id=ODD, start=first["end"])
     assert first["text"] + rest["text"] == whole
     assert (rest["end"], first["characters"]) == (len(whole), len(whole))
     assert first["links"] == ["cats"]
@@ -156,7 +157,7 @@ def test_resources_are_indexes_and_documents(site: Site, mode: str) -> None:
         listed = [one.uri for one in (await agent.list_resources()).resources]
         templates = await agent.list_resource_templates()
         index = await agent.read_resource(f"{SCHEME}mine")
-        document = await agent.read_resource(f"{SCHEME}mine/odd%2F..%2Fid")
+        document = await agent.read_resource(f"{SCHEME}mine/{quote(ODD, safe='')}")
         named = [one.uri_template for one in templates.resource_templates]
         texts = [one.contents[0] for one in (index, document)]
         assert all(isinstance(one, types.TextResourceContents) for one in texts)
@@ -166,7 +167,7 @@ def test_resources_are_indexes_and_documents(site: Site, mode: str) -> None:
     assert listed == [f"{SCHEME}mine"]
     assert named == [f"{SCHEME}{{index}}/{{id}}"]
     assert '"documents": 4' in index
-    assert document == TEXTS["odd/../id"]
+    assert document == TEXTS[ODD]
 
 
 @pytest.mark.parametrize("address", ["theirs", "theirs/cats", "mine/none", "MINE", "mine/cats?a=b"])

@@ -76,6 +76,19 @@ def test_sigterm_answers_requests_in_progress_and_drains(
         assert server.process.wait(30) == -signal.SIGTERM
 
 
+def test_sigterm_ends_a_service_whose_commit_never_ends(
+    tmp_path: Path, light: tuple[str, ...]
+) -> None:
+    with serving(tmp_path / "log", *light, module="tests.index.endless") as server:
+        httpx.put(f"{server.url}/indexes/x", json={}, timeout=30).raise_for_status()
+        url, body = f"{server.url}/indexes/x/documents", {"documents": [{"id": "a", "text": "a"}]}
+        with pytest.raises(httpx.ReadTimeout):
+            httpx.post(url, json=body, timeout=1)
+        server.process.send_signal(signal.SIGTERM)
+        assert server.process.wait(10) == -signal.SIGTERM
+        assert "stopped_before_the_end" in server.log.read_text()
+
+
 def test_an_engine_that_cannot_start_ends_the_process(tmp_path: Path) -> None:
     arguments = ("--port", "0", "--index-path", str(tmp_path), "--engine", "onnx-cuda")
     done = forked.run("service.__main__", *arguments, folder=ROOT)
