@@ -205,17 +205,25 @@ def _small(value: Any) -> Any:
 Filter = Annotated[Node, BeforeValidator(_small)]
 
 
-def compile_filter(given: Node, fields: Mapping[str, FieldType]) -> Where:
+def compile_filter(given: Node, fields: Mapping[str, FieldType], negated: bool = False) -> Where:
     """A LanceDB condition on the columns of an index.
 
     Args:
         given: the client's filter.
         fields: metadata fields that the index declares.
+        negated: whether it must not hold; a document without a tested field passes neither way.
 
     Raises:
         InvalidError: a field is not declared, or a value has another type.
     """
-    return _compile(given, fields)
+    match given:
+        case And(every=parts):
+            return _join([compile_filter(part, fields, negated) for part in parts], negated)
+        case Or(some=parts):
+            return _join([compile_filter(part, fields, negated) for part in parts], not negated)
+        case Not(negated=part):
+            return compile_filter(part, fields, not negated)
+    return _join(_tests(given, fields, negated), negated)
 
 
 def live(where: Where | None) -> Where:
@@ -246,17 +254,6 @@ _SIGNS: dict[str, Sign] = {
 }  # fmt: skip
 
 
-def _compile(given: Node, fields: Mapping[str, FieldType], negated: bool = False) -> Where:
-    match given:
-        case And(every=parts):
-            return _join([_compile(part, fields, negated) for part in parts], negated)
-        case Or(some=parts):
-            return _join([_compile(part, fields, negated) for part in parts], not negated)
-        case Not(negated=part):
-            return _compile(part, fields, not negated)
-    return _join(_tests(given, fields, negated), negated)
-
-
 def _join(parts: Sequence[Where], either: bool) -> Where:
     if len(parts) == 1:
         return parts[0]
@@ -279,37 +276,42 @@ def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> 
 
     from service.index.rows.schema import PREFIX
 
-    kind = fields.get(given.field)
+    field, kind = given.field, fields.get(given.field)
     if kind is None:
         raise InvalidError(f"filter: that field is not declared; {_known(fields)}", "filter")
-    if kind == "strings":
-        return _list_tests(given, negated)
     # declared names need no quotes
-    name_of_column = PREFIX + given.field
-    held = col(name_of_column)
+    name = PREFIX + field
+    held = col(name)
     parts: list[Where] = []
-    for name, value in given.tests().items():
-        if name == "contains":
-            raise InvalidError(
-                f"filter: contains: {given.field} is not a list of strings", "filter"
-            )
-        if kind == "boolean" and name not in ("eq", "ne", "in"):
-            raise InvalidError(f"filter: {given.field} is a boolean, which has no order", "filter")
-        if name == "in":
-            values = [_held(given.field, kind, one) for one in value]
-            text, among = sql.among(name_of_column, values), held.isin(map(_literal, values))
-            if negated:
-                text = sql.every(sql.negated(text), sql.given(name_of_column))
-                # a column equals itself exactly if it has a value
-                among = ~among & held.eq(held)
-            parts.append(Where(text, among))
-        else:
-            operator = _OPPOSITE[name] if negated else name
-            known = _held(given.field, kind, value)
+    for test, value in given.tests().items():
+        wrong = None
+        if kind == "strings" and test not in ("contains", "in"):
+            wrong = f"{field} is a list of strings: use contains or in"
+        if kind != "strings" and test == "contains":
+            wrong = f"contains: {field} is not a list of strings"
+        if kind == "boolean" and test not in ("eq", "ne", "in"):
+            wrong = f"{field} is a boolean, which has no order"
+        if wrong is not None:
+            raise InvalidError(f"filter: {wrong}", "filter")
+        if test not in ("contains", "in"):
+            sign = _OPPOSITE[test] if negated else test
+            known = _held(field, kind, value)
             # the operators are names of Expr's methods
-            compare = getattr(held, operator)
-            text = sql.compare(name_of_column, _SIGNS[operator], known)
-            parts.append(Where(text, compare(_literal(known))))
+            expression = getattr(held, sign)(_literal(known))
+            parts.append(Where(sql.compare(name, _SIGNS[sign], known), expression))
+            continue
+        values = value if test == "in" else [value]
+        if kind == "strings":
+            text = sql.overlaps(name, _held(field, kind, values))
+            among = None
+        else:
+            values = [_held(field, kind, one) for one in values]
+            text, among = sql.among(name, values), held.isin(map(_literal, values))
+        if negated:
+            text = sql.every(sql.negated(text), sql.given(name))
+            # a column equals itself exactly if it has a value
+            among = None if among is None else ~among & held.eq(held)
+        parts.append(Where(text, among))
     return parts
 
 
@@ -332,34 +334,11 @@ def _known(fields: Mapping[str, FieldType]) -> str:
     return f"this index has: {', '.join(sorted(fields))}. An example: {example}"
 
 
-def _list_tests(given: Condition, negated: bool) -> list[Where]:
-    """Tests of a list of strings: LanceDB's expressions have no functions of lists."""
-    from service.index.rows.schema import PREFIX
-
-    # declared names need no quotes
-    column = PREFIX + given.field
-    parts: list[Where] = []
-    for name, value in given.tests().items():
-        if name not in ("contains", "in"):
-            raise InvalidError(
-                f"filter: {given.field} is a list of strings: use contains or in", "filter"
-            )
-        values = value if name == "in" else [value]
-        if not fits("strings", values):
-            raise InvalidError(f"filter: {given.field} is declared as strings", "filter")
-        test = sql.overlaps(column, values)
-        if negated:
-            test = sql.every(sql.negated(test), sql.given(column))
-        parts.append(Where(test, None))
-    return parts
-
-
-def _held(field: str, kind: FieldType, value: Any) -> sql.Value:
+def _held(field: str, kind: FieldType, value: Any) -> Any:
     """The value as the column has it."""
     if not fits(kind, value):
         raise InvalidError(f"filter: {field} is {declared(kind)}", "filter")
-    held: sql.Value = column(kind, value)
-    return held
+    return column(kind, value)
 
 
 def _literal(held: sql.Value) -> Expr:
