@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from service.bulk.command_settings import load_settings
 from service.bulk.stores import faults, index_name, open_indexes, root_of
 from service.errors import CommandError
-from service.index.storage.findings import Report
+from service.integrity.findings import Report
 from service.integrity.outcome import Outcome
 from service.server.lifecycle import Service
 from service.server.opening import open_one

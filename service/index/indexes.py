@@ -227,16 +227,10 @@ class Indexes:
         Raises:
             NotFoundError: there is no index of that name.
         """
-        uid = None
-
-        async def drop() -> None:
-            nonlocal uid
-            async with self.exclusive(name):
-                uid = next((one.index.identity.uid for one in await self._held(name)), None)
-                await self._drop(tables_of(name, await self.tables()))
-
         tables_of(name, await self.tables())
-        await self.database.freeing(drop)
+        async with self.exclusive(name):
+            uid = next((one.index.identity.uid for one in await self._held(name)), None)
+            await self._drop(tables_of(name, await self.tables()))
         return uid
 
     async def drop_generation(self, name: str, revision: str, *, check: bool = False) -> None:
@@ -254,8 +248,7 @@ class Indexes:
         async with self.exclusive(name):
             former = self.served.former(await self.generations(name), revision)
             if not check:
-                tables = [former.index.table.name]
-                await self.database.freeing(lambda: self._drop(tables))
+                await self._drop([former.index.table.name])
 
     async def _create(
         self,

@@ -244,7 +244,7 @@ class Store:
         return len(gone)
 
     async def drop(self, name: str) -> None:
-        """Delete an index and everything that depends on it, even if the volume is full.
+        """Delete an index and everything that depends on it.
 
         Raises:
             NotFoundError: there is no index of that name.
@@ -252,9 +252,9 @@ class Store:
         indexes = await self.indexes()
         uid = await indexes.drop(name)
         if uid is not None:
-            await self.volume.freeing(partial(indexes.found_links.forget, uid))
-        if uid is not None and self.on_drop is not None:
-            await self.volume.freeing(partial(self.on_drop, uid))
+            await indexes.found_links.forget(uid)
+            if self.on_drop is not None:
+                await self.on_drop(uid)
         self.volume.wrote()
 
     async def fault(self, error: Exception) -> ServiceError | None:

@@ -9,10 +9,10 @@ from heads.network import Network
 from service import executors
 from service.index.generations import Registry
 from service.index.indexes import Indexes, connect
-from service.index.storage import files, layout
-from service.index.storage.findings import Finding, Report
+from service.index.storage import layout
 from service.index.storage.ledger import Recorder
-from service.integrity import own, reading, rows, unfinished
+from service.integrity import own, reading, recorded, rows, unfinished
+from service.integrity.findings import Finding, Report
 from service.integrity.reader import EndedError, Reader
 
 INDEXES = "indexes"
@@ -84,7 +84,7 @@ async def _files(root: Path, database: str, table: str, report: Report) -> None:
         seen = Report()
         synced = await executors.STORE.run(own.synced_fault, root, database, table)
         seen.findings += [synced] if synced is not None else []
-        await executors.STORE.run(files.check, root, database, table, seen)
+        await executors.STORE.run(recorded.check, root, database, table, seen)
         if not seen.findings:
             break
         await asyncio.sleep(_PAUSE)

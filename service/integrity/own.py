@@ -2,41 +2,28 @@
 
 from pathlib import Path
 
-from service.index.storage import layout, manifest, place, recovery, reserve
-from service.index.storage.findings import Finding
+from service.index.storage import layout, manifest, place, recovery
+from service.integrity.findings import Finding
 from service.integrity.outcome import Outcome
 
 STORE = "index_path"
 
 
 def faults(root: Path) -> list[Finding]:
-    """The faults of the store's identity and of its reserve.
-
-    Either may be missing: earlier versions wrote neither, and a full volume has no reserve.
-    """
-    found = []
+    """The fault of the store's identity, which may be missing: earlier versions wrote none."""
     try:
         place.identity(root / place.NAME)
     except FileNotFoundError:
         pass
     except (OSError, ValueError):
-        found.append(Finding(STORE, "damaged: it does not name the store", place.NAME))
-    try:
-        size = (root / reserve.NAME).stat().st_size
-    except OSError:
-        size = reserve.BYTES
-    if size != reserve.BYTES:
-        found.append(Finding(STORE, f"it has {size} of {reserve.BYTES} bytes", reserve.NAME))
-    return found
+        return [Finding(STORE, "damaged: it does not name the store", place.NAME)]
+    return []
 
 
 def repair(root: Path, outcome: Outcome) -> None:
-    """Write the files again that ``faults`` names; a store without identity gets a new one."""
+    """Give a store whose identity is damaged a new one."""
     for finding in faults(root):
-        if finding.file == place.NAME:
-            place.Place(root).claim()
-        else:
-            reserve.Reserve(root).keep()
+        place.Place(root).claim()
         outcome.repaired.append(f"{STORE}: file {finding.file}: written again")
 
 

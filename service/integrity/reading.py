@@ -17,8 +17,8 @@ from service.index.rows.schema import identity
 from service.index.sql import Sql
 from service.index.storage import manifest
 from service.index.storage.database import connect
-from service.index.storage.findings import Report
 from service.integrity import rows as verified
+from service.integrity.findings import Report
 
 # the columns in the file of an index over strings
 _ENTRIES = pa.schema([pa.field("values", pa.string()), pa.field("ids", pa.uint64())])

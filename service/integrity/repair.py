@@ -18,9 +18,9 @@ from service.index.rows.columns import prepare
 from service.index.rows.record import Record
 from service.index.rows.versions import microseconds
 from service.index.sql import Sql
-from service.index.storage import files, layout, manifest, pins
+from service.index.storage import layout, manifest, pins
 from service.index.storage.ledger import Recorder, read
-from service.integrity import names, own, reading, rows, salvage, table_files
+from service.integrity import names, own, reading, recorded, rows, salvage, table_files
 from service.integrity.judge import Judged, judge
 from service.integrity.outcome import Outcome
 from service.integrity.reader import Reader
@@ -176,7 +176,7 @@ class Repair:
         gone = {path for path in known if not (folder / path).exists()}
         recorder.forget(database, table, sorted(gone | (bad & needed)))
         recorder.record(database, table)
-        if files.hint(folder) and (held := layout.manifests(folder)):
+        if recorded.hint(folder) and (held := layout.manifests(folder)):
             table_files.write(folder / layout.HINT, f'{{"version":{max(held)}}}')
 
     async def _rows(self, index: Index) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pyarrow as pa
 
 from service.index.storage import files, layout, ledger, manifest
-from service.integrity import flips, own
+from service.integrity import flips, own, recorded
 from service.integrity.outcome import Outcome
 
 
@@ -43,7 +43,7 @@ def repair(root: Path, database: str, table: str, outcome: Outcome) -> set[str]:
     if transactions:
         set_aside(root, database, table, transactions)
         outcome.repaired.append(f"{name}: {len(transactions)} notes of former commits moved aside")
-    if files.hint(folder):
+    if recorded.hint(folder):
         newest = max(layout.manifests(folder), default=None)
         if newest is not None:
             write(folder / layout.HINT, json.dumps({"version": newest}, separators=(",", ":")))

@@ -11,7 +11,6 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import AsyncIterator, Sequence
-from functools import partial
 from typing import Any, Literal, NamedTuple
 
 import pyarrow as pa
@@ -142,10 +141,9 @@ class Tables:
         return self._blocks(place, blocks)
 
     async def drop(self, place: Place, *kinds: Kind) -> None:
-        """Remove the tables of a job, or those of some kinds, even if the volume is full."""
+        """Remove the tables of a job, or those of some kinds."""
         for kind in kinds or KINDS:
-            drop = partial(self._database.drop_table, _name(place, kind), ignore_missing=True)
-            await self._database.freeing(drop)
+            await self._database.drop_table(_name(place, kind), ignore_missing=True)
 
     async def places(self) -> set[Place]:
         """The jobs that have tables."""

@@ -27,9 +27,10 @@ from service.index.rows.checksums import Part
 from service.index.rows.fields import FieldType
 from service.index.rows.record import Record, encoded
 from service.index.rows.vectors import matrix
-from service.index.storage.findings import Report
+from service.index.storage import layout
 from service.index.storage.ledger import Recorder
 from service.integrity.check import check, tables
+from service.integrity.findings import Report
 from service.integrity.outcome import Outcome
 from service.integrity.reader import Reader
 from service.integrity.repair import Repair
@@ -105,7 +106,9 @@ async def make(root: Path) -> None:
     network = Network(weights, (np.zeros(2, np.float32),), 1.0, "softmax")
     examples = Examples(["good", "bad"], [["a"], ["b"]])
     await heads.put(Head("c", "uid", REVISION, ["a", "b"], {"labels": {}}, network), examples)
-    Recorder(root).record_all()
+    recorder = Recorder(root)
+    for table in layout.tables(root):
+        recorder.record(*table)
 
 
 def right(name: str) -> str | None:

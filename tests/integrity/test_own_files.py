@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from service.index.storage import manifest, place, recovery, reserve
+from service.index.storage import manifest, place, recovery
 from tests.index.test_recovery import Process, begun, ids, table_of
 from tests.integrity import stores
 
@@ -53,7 +53,6 @@ def test_every_wrong_bit_of_the_identity_and_of_a_noted_version_is_found(root: P
 
 DAMAGE: dict[str, tuple[Callable[[Path], Path], bytes]] = {
     "identity": (lambda root: root / place.NAME, b'{"id": "a'),
-    "reserve": (lambda root: root / reserve.NAME, b"short"),
     "noted version": (lambda root: table_of(root, "x") / recovery.SYNCED, b"000"),
     "a missing version": (
         lambda root: table_of(root, "x") / recovery.SYNCED,

@@ -14,7 +14,7 @@ from service.bulk.exporting.destination import Destination, Manifest, Plan
 from service.bulk.progress import IndexProgress
 from service.bulk.stores import index_name, opened
 from service.errors import CommandError
-from service.index.storage.findings import Finding
+from service.integrity.findings import Finding
 from service.logs import printable
 from service.settings import Settings
 

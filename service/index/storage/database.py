@@ -6,7 +6,6 @@ import math
 import tempfile
 import time
 import warnings
-from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -314,13 +313,6 @@ class Database:
         """Return when all earlier writes are as durable as the settings ask."""
         if self.volume is not None:
             await self.volume.sync()
-
-    async def freeing(self, work: Callable[[], Awaitable[None]]) -> None:
-        """Do work that frees space, even if the volume is full; it may run twice."""
-        if self.volume is None:
-            await work()
-        else:
-            await self.volume.freeing(work)
 
     async def _present(self, *, still: bool = False) -> lancedb.AsyncConnection:
         connection = await self.open(still=still)

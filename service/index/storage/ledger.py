@@ -192,10 +192,6 @@ class Recorder:
                 forget_table(self._root, layout.TEXTS, folder.name)
         return recorded
 
-    def record_all(self) -> int:
-        """Record all tables."""
-        return sum(self.record(*one) for one in layout.tables(self._root))
-
     def forget(self, database: str, table: str, paths: list[str]) -> None:
         """Cancel the records of some files."""
         now = time.time()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeVar
 
@@ -16,7 +16,6 @@ from service.index.storage import bucket, files, recovery
 from service.index.storage.bucket import Bucket
 from service.index.storage.disk import Disk
 from service.index.storage.place import Place
-from service.index.storage.reserve import BYTES, Reserve
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -65,7 +64,6 @@ class Volume:
         self._executor = Pool("disk", _THREADS)
         folder = Path(path)
         self._place = Place(folder) if self._local else None
-        self._reserve = Reserve(folder)
         self._disk = Disk(folder, self._executor)
         self._looking = asyncio.Lock()
         self._looked = float("-inf")
@@ -115,7 +113,6 @@ class Volume:
             self._raise()
         if self._place is not None:
             await self._run(self._place.claim)
-            await self._run(self._reserve.keep)
         self._claimed = True
 
     async def check(self, *, now: bool = False) -> None:
@@ -142,9 +139,6 @@ class Volume:
             await self._judge(self._bucket.look)
         elif self._place is not None:
             await self._judge(self._place.look)
-            if self.up:
-                # a deletion may have used it while the volume was full
-                await self._run(lambda: self._reserve.keep(room=BYTES))
 
     async def _judge(self, look: Callable[[], object]) -> None:
         """Note whether a check finds the store."""
@@ -232,25 +226,6 @@ class Volume:
         if found.removed:
             self._recovered(len(found.removed))
         return bool(found.removed)
-
-    async def freeing(self, work: Callable[[], Awaitable[T]]) -> T:
-        """Do work that frees space; use the reserve if the volume is full.
-
-        Args:
-            work: may run a second time.
-        """
-        try:
-            return await work()
-        except Exception as error:
-            fault = disk_fault(error)
-            if fault is None or fault.reason not in ("ENOSPC", "EDQUOT"):
-                raise
-            log.warning("reserve_released", reason=fault.reason)
-        await self._run(self._reserve.release)
-        try:
-            return await work()
-        finally:
-            await self._run(self._reserve.keep)
 
     def wrote(self) -> None:
         """Note that a write succeeded."""
