@@ -222,7 +222,7 @@ class Metrics:
             ("kind", "state"),
             registry=self.registry,
         )
-        for job in product(("files", "map", "embed"), ("succeeded", "failed", "cancelled")):
+        for job in product(("files", "map"), ("succeeded", "failed", "cancelled")):
             self.jobs.labels(*job)
         self.files_refused = Counter(
             "docsplit_files_refused_total",

@@ -108,9 +108,6 @@ class Settings(BaseSettings):
     max_inflight_bytes: int = 536_870_912
     """largest memory that each process reserves for requests in progress; one client may reserve
     half of it; beyond this the answer is 429"""
-    max_job_bytes: NonNegativeInt = 10_737_418_240
-    """largest space in index_path for the texts and vectors of jobs that embed files; one client
-    may take half of it; beyond this the answer is 429"""
     queue_tokens: Count = 524_288
     """tokens that may wait in the queue for one client; all clients together may have twice as
     many; beyond this the answer is 429"""

@@ -6,7 +6,6 @@
 
 from __future__ import annotations
 
-import io
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -191,32 +190,6 @@ FORMS: dict[str, Callable[[], bytes]] = {
 }
 
 
-NDJSON = "application/x-ndjson"
-PARQUET = "application/vnd.apache.parquet"
-# each ends with a wrong line, so that no job embeds the lines before it
-LINES_OF_JSON: dict[str, Callable[[], bytes]] = {
-    "many short lines": lambda: b'"a"\n' * 900_000 + b"{}",
-    "one endless word of wide characters": lambda: _string("a", SIZE - 100_000, "😀") + b"\n{}",
-    "escaped characters": lambda: _string("\\u6f22", SIZE - 100_000) + b"\n{}",
-    "many values": lambda: b'{"text":"a","b":' + _list(b"{}", 390_000) + b"}\n{}",
-    "more values than the limit": lambda: b'{"text":"a","b":' + _list(b"0") + b"}",
-    "lists within lists": lambda: b"[" * 60_000 + b"]" * 60_000,
-    "a line without an end": lambda: b"a" * SIZE,
-    "empty lines": lambda: b"\n" * SIZE,
-}
-
-
-def _table() -> bytes:
-    """A Parquet table of 500 kB whose texts have 20 GB."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    texts = pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), ["a" * 10_000_000])
-    written = io.BytesIO()
-    pq.write_table(pa.table({"text": texts}), written, dictionary_pagesize_limit=1 << 30)
-    return written.getvalue()
-
-
 _MODEL = f'{{"model":"{DEFAULT_BUNDLE.name}",'.encode()
 # the field of a route for texts, and other fields that its body needs
 _TEXT_FIELDS = [
@@ -314,7 +287,3 @@ def attacks() -> Iterator[Attack]:
     for name, make in FORMS.items():
         yield Attack("POST", "/indexes/{name}/files", name, make, kind=FORM)
         yield Attack("POST", "/read", name, make, kind=FORM)
-    for name, make in LINES_OF_JSON.items():
-        first = name in ("one endless word of wide characters", "many values")
-        yield Attack("POST", "/jobs/embed", name, make, first, NDJSON)
-    yield Attack("POST", "/jobs/embed", "a table that unpacks", _table, False, PARQUET)

@@ -13,7 +13,6 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 import httpx2
 
 from docsplit_client import errors, retries
-from docsplit_client.calls import transfers
 from docsplit_client.calls.call import Call, Steps, authorization, nothing
 from docsplit_client.calls.lines import TextOutcome, outcomes
 from docsplit_client.options import EmbedOptions
@@ -72,7 +71,7 @@ class _Base(Routes, Generic[H]):
         if call.body is not None:
             headers["content-type"] = "application/json"
         seconds = GRACE + (LONGEST if self._timeout is None else self._timeout)
-        request = self._http.build_request(
+        return self._http.build_request(
             call.method,
             self._url + call.path,
             content=call.content,
@@ -80,7 +79,6 @@ class _Base(Routes, Generic[H]):
             headers={**headers, **call.headers},
             timeout=httpx2.Timeout(seconds, connect=GRACE),
         )
-        return transfers.attach(request, call.source, call.target)
 
     def _exchange(self, work: Call[T] | Steps[T]) -> Exchange[T]:
         """The requests and waits of a call, or of several."""
@@ -199,7 +197,7 @@ class Client(_Base[httpx2.Client]):
 
     def _try(self, request: httpx2.Request) -> Outcome:
         try:
-            return transfers.send(self._http, request)
+            return self._http.send(request)
         except httpx2.RequestError as error:
             return error
 
@@ -289,7 +287,7 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
 
     async def _try(self, request: httpx2.Request) -> Outcome:
         try:
-            return await transfers.asend(self._http, request)
+            return await self._http.send(request)
         except httpx2.RequestError as error:
             return error
 

@@ -19,10 +19,6 @@ class UnreachableError(DocsplitError):
     """
 
 
-class JobError(DocsplitError):
-    """A job did not succeed."""
-
-
 class ApiError(DocsplitError):
     """The service refused the request.
 

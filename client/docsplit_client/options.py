@@ -7,7 +7,6 @@ from typing import Any, Literal, NotRequired, TypedDict
 from docsplit_client.answers import Direction
 
 Side = Literal["left", "right"]
-VectorFormat = Literal["float", "int8", "uint8", "binary", "ubinary"]
 OnDuplicate = Literal["allow", "mark", "refuse"]
 Filter = dict[str, Any]
 

@@ -88,9 +88,6 @@ class Routes:
     get_all = Route(calls.batches.get_all)
 
     upload = Route(calls.jobs.upload)
-    begin_embedding = Route(calls.jobs.begin_embedding)
-    job_result = Route(calls.jobs.job_result)
-    embed_file = Route(calls.batches.embed_file)
     read_file = Route(calls.jobs.read_file)
     jobs = Route(calls.jobs.jobs)
     job = Route(calls.jobs.job)

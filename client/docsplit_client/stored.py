@@ -247,24 +247,15 @@ class JobDocuments(TypedDict):
     marked: int
 
 
-class JobTexts(TypedDict):
-    """The texts of a job: all, those with a vector, and those without."""
-
-    total: int
-    done: int
-    failed: int
-
-
 class JobHead(TypedDict):
-    """A job; ``ended`` is None until its state is final, ``texts`` unless its kind is ``embed``."""
+    """A job; ``ended`` is None until its state is final."""
 
     id: str
-    kind: Literal["files", "map", "embed"]
-    index: str | None
+    kind: Literal["files", "map"]
+    index: str
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"]
     files: JobFiles
     documents: JobDocuments
-    texts: JobTexts | None
     refusals: int
     error: str | None
     started: str

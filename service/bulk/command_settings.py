@@ -1,4 +1,4 @@
-"""The settings of ``docsplit-index``, and its logs."""
+"""The settings of commands that need no server, and their logs."""
 
 from collections.abc import Sequence
 
@@ -30,13 +30,13 @@ def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return own, flags
 
 
-def load_settings(arguments: list[str]) -> Settings:
+def load_settings(arguments: list[str], program: str = "docsplit-index") -> Settings:
     """Read the settings and configure the logs; raises like ``service.configuration.load``.
 
     Logs go to standard error, next to the progress. Unless the settings say otherwise, they are
     warnings and errors as text.
     """
-    settings = load(arguments, "docsplit-index")
+    settings = load(arguments, program)
     given = settings.model_fields_set
     level = settings.log_level if "log_level" in given else "warning"
     logs.configure(level, settings.log_format if "log_format" in given else "text")

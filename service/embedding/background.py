@@ -8,7 +8,6 @@ from service.embedding.batching.clients import BACKGROUND, Client, working_for
 from service.embedding.cache import lasting
 from service.embedding.embedder import Document, Embedded, Embedder, UnusableInputError
 from service.errors import OverloadedError
-from windowing.tokens import Side
 
 # Requests go first, but for 2 s at most, so that background work ends in a busy service.
 PATIENCE_STEPS = 100
@@ -34,7 +33,7 @@ class BackgroundEmbedder:
         report: receives every batch.
         exclusive: no request uses the engine, so batches have their largest size.
         client: that the work is for; work for ``BACKGROUND`` is charged to no key.
-        truncate, side: see ``Embedder.embed``.
+        truncate: see ``Embedder.embed``.
     """
 
     def __init__(
@@ -46,7 +45,6 @@ class BackgroundEmbedder:
         exclusive: bool = False,
         client: Client = BACKGROUND,
         truncate: bool = False,
-        side: Side = "right",
     ) -> None:
         self._embedder = embedder
         self._prompt = prompt
@@ -54,7 +52,6 @@ class BackgroundEmbedder:
         self._exclusive = exclusive
         self._client = client
         self._truncate = truncate
-        self._side: Side = side
         self._turn = asyncio.Lock()
 
     async def __call__(self, texts: Sequence[str]) -> list[Document | UnusableInputError]:
@@ -105,7 +102,6 @@ class BackgroundEmbedder:
                         time.monotonic() + _NEVER,
                         prompt=self._prompt,
                         truncate=self._truncate,
-                        side=self._side,
                         refuse=True,
                     )
             except OverloadedError as error:

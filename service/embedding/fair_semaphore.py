@@ -19,11 +19,6 @@ class FairSemaphore:
         self._free = places
         self._waiting: dict[clients.Client, deque[asyncio.Future[None]]] = {}
 
-    @property
-    def free(self) -> int:
-        """Places that no task holds."""
-        return self._free
-
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[None]:
         """Hold a place for the client of the task."""

@@ -15,7 +15,6 @@ import structlog
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.fair_semaphore import FairSemaphore
 from service.errors import ServiceError
-from service.index.storage import bucket
 from service.index.store import Store
 from service.logs import outline
 from service.metrics import Metrics
@@ -52,9 +51,7 @@ class Task:
         progress: the work changes it.
         work: the coroutine function that does it.
         ended: called once, also if the job never begins.
-        stopped: the error of a job that ends because the service stops; None if another replica
-            can go on with it.
-        id: of the job; None lets the table choose one.
+        stopped: the error of a job that ends because the service stops.
     """
 
     kind: Kind
@@ -63,8 +60,7 @@ class Task:
     progress: Progress
     work: Callable[[], Awaitable[None]]
     ended: Callable[[], None]
-    stopped: str | None
-    id: str | None = None
+    stopped: str
 
 
 class _Present:
@@ -102,7 +98,7 @@ class Runner:
     def __init__(self, store: Store, metrics: Metrics) -> None:
         self._store = store
         self._metrics = metrics
-        kinds: tuple[Kind, ...] = ("files", "map", "embed")
+        kinds: tuple[Kind, ...] = ("files", "map")
         # so that no client waits for all jobs of another
         self._turns = {kind: FairSemaphore(1) for kind in kinds}
         self._tasks: set[asyncio.Task[None]] = set()
@@ -110,7 +106,7 @@ class Runner:
         # until their ends are written
         self._running: dict[str, tuple[_Present, Progress]] = {}
         self._table: Jobs | None = None
-        self._closing = self._failed = False
+        self._closing = False
 
     async def jobs(self) -> Jobs:
         """The jobs of all replicas."""
@@ -127,14 +123,6 @@ class Runner:
         self._start(task, self._run(task, added))
         return await asyncio.shield(added)
 
-    def idle(self, kind: Kind) -> bool:
-        """Whether no job of a kind runs here."""
-        return self._turns[kind].free > 0
-
-    def has(self, job_id: str) -> bool:
-        """Whether a job runs or waits here."""
-        return job_id in self._open
-
     def running(self, job_id: str) -> Job | None:
         """A job whose work has begun here, without a read of the table; None for any other.
 
@@ -145,24 +133,15 @@ class Runner:
         present, progress = self._running[job_id]
         return present.at(progress, "running")
 
-    async def resume(self, job: Job, task: Task) -> None:
-        """Go on with a job that this process has taken over."""
-        jobs = await self.jobs()
-        self._open[job.id] = self._start(task, self._follow(jobs, job, task))
-
     async def cancel(self, job_id: str) -> None:
         """Cancel a job here or at another replica, unless it has ended."""
         await (await self.jobs()).cancel(job_id)
         if (task := self._end(job_id)) is not None:
             await asyncio.wait([task])
 
-    async def close(self, *, failed: bool = False) -> None:
-        """End all jobs, or leave them to other replicas; what they have done stays.
-
-        Args:
-            failed: whether a running job may be why the process ends.
-        """
-        self._closing, self._failed = True, failed
+    async def close(self) -> None:
+        """End all jobs; what they have done stays."""
+        self._closing = True
         tasks = list(self._tasks)
         for task in tasks:
             task.cancel()
@@ -179,7 +158,7 @@ class Runner:
         try:
             jobs = await self.jobs()
             counts, details = task.progress.counts(), task.progress.details()
-            job = await jobs.add(task.kind, task.index, task.owner, counts, details, task.id)
+            job = await jobs.add(task.kind, task.index, task.owner, counts, details)
         except BaseException as error:
             task.ended()
             if not isinstance(error, Exception):
@@ -209,26 +188,17 @@ class Runner:
         except asyncio.CancelledError:
             if not self._closing:
                 state = "cancelled"
-            elif task.stopped is None:
-                # a job that runs counts this end, so that it cannot end all replicas in turn
-                state = "running" if self._failed and present.running.is_set() else "queued"
             else:
                 error = task.stopped
         except Exception as fault:  # noqa: BLE001 the job states it
-            if task.stopped is None and bucket.unreachable(fault):
-                log.warning("job_interrupted", job=job.id, reason=str(fault)[:300])
-                # another try follows, and counts
-                state = "running"
-            else:
-                error = await self._said(fault)
+            error = await self._said(fault)
         finally:
             beats.cancel()
             del self._open[job.id]
             task.ended()
             last = replace(present.at(task.progress, state), error=error)
             log.info("job_ended", job=job.id, kind=job.kind, state=state, **last.progress)
-            if last.ended:
-                self._metrics.jobs.labels(job.kind, state).inc()
+            self._metrics.jobs.labels(job.kind, state).inc()
             try:
                 await self._write_end(jobs, last)
             finally:
@@ -265,7 +235,7 @@ class Runner:
         return "internal error; see the log of the replica"
 
     async def _write_end(self, jobs: Jobs, job: Job) -> None:
-        writing = asyncio.ensure_future(jobs.end(job) if job.ended else jobs.leave(job))
+        writing = asyncio.ensure_future(jobs.end(job))
         try:
             while not writing.done():
                 # the process may close now; without its end the job would count as failed

@@ -46,7 +46,6 @@ from service.server.routes.stored import (
     aliases,
     documents,
     duplicates,
-    embed_jobs,
     files,
     indexes,
     jobs,
@@ -66,7 +65,7 @@ if TYPE_CHECKING:
 _AS_OTHER_SERVERS = (embed, similarity, rerank, classify, openai, cohere, status)
 _OWN = (
     *(classifiers, suggest, labels, similar, passages, indexes, aliases, citation, links, windows),
-    *(missing, files, embed_jobs, jobs, documents, many, patches, duplicates, maps, read),
+    *(missing, files, jobs, documents, many, patches, duplicates, maps, read),
 )
 
 

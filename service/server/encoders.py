@@ -6,7 +6,6 @@ import asyncio
 import time
 from collections.abc import Iterator, Sequence
 from contextvars import Context
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -15,7 +14,6 @@ from service.embedding.embedder import Document, UnusableInputError
 from service.errors import NotFoundError, UnavailableError
 from service.learning.background import Teacher
 from service.server.encoder import Encoder, Running
-from service.textfiles.embedding import Model
 
 if TYPE_CHECKING:
     from service.index.reembed import Embed
@@ -143,12 +141,6 @@ class Encoders:
         """The bundle of a name as trainings need it, see ``Teachers``."""
         encoder = self.named(name)
         return Teacher(encoder.revision, (await self.running(encoder)).background)
-
-    async def model(self, revision: str) -> Model:
-        """The bundle of a served revision as files of texts need it, see ``Models``."""
-        encoder = self._by_revision[revision]
-        count = partial(encoder.metrics.embedded, model=encoder.name)
-        return Model((await self.running(encoder)).embedder, count)
 
     def reembedder(self, revision: str) -> Embed:
         """Embeds stored texts for a served revision; loads the bundle when it is called."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 import enum
 import time
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING
 
 import structlog
@@ -25,7 +24,7 @@ from service.learning.background import Background
 from service.learning.stored import HeadStore
 from service.mapping.background import Mapping
 from service.metrics import Metrics
-from service.server.edge.clients import by_token, payer
+from service.server.edge.clients import by_token
 from service.server.encoder import Encoder, Running, warn_of_misses
 from service.server.encoders import Encoders
 from service.server.opening import Bundles
@@ -33,7 +32,6 @@ from service.server.reranking import Reranking
 from service.server.scrape import Scrape
 from service.server.tracing import tracing
 from service.settings import Settings
-from service.textfiles.background import TextFiles
 from service.uploads.background import Uploads
 
 if TYPE_CHECKING:
@@ -77,7 +75,6 @@ class Service:
     jobs: Runner = field(init=False)
     uploads: Uploads = field(init=False)
     mapping: Mapping = field(init=False)
-    textfiles: TextFiles = field(init=False)
     tracing: Tracing | None = field(init=False)
     keys: Keyring = field(init=False)
     workers: Scrape | None = None
@@ -121,9 +118,6 @@ class Service:
         self.tracing = tracing(settings, default.bundle, default.choice)
         self.keys = Keyring(settings.api_keys, settings.keys_file)
         self.metrics.keys_stale.set_function(lambda: self.keys.stale)
-        self.textfiles = TextFiles(
-            self.store, self.jobs, self.encoders, settings.max_job_bytes, partial(payer, self.keys)
-        )
 
     def _encoders(self, cache_bytes: int) -> Encoders:
         settings, bundles = self.settings, self.bundles.encoders
@@ -193,7 +187,6 @@ class Service:
         if self.running is not None:
             self.store.follow(self.encoders.reembedder)
             self.background.follow()
-            self.textfiles.follow()
 
     def check_engine(self) -> None:
         """Mark the engine as failed if a batch takes longer than ``engine_timeout`` seconds."""
@@ -216,8 +209,7 @@ class Service:
 
     async def stop(self) -> None:
         """End jobs or leave them to others, let commits and batches end, stop the threads."""
-        await self.textfiles.close()
-        await self.jobs.close(failed=self.phase is Phase.FAILED)
+        await self.jobs.close()
         await self.uploads.close()
         await self.background.close()
         await self.store.close()

@@ -5,8 +5,6 @@ from __future__ import annotations
 import asyncio
 import base64
 import gc
-import io
-import json
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,8 +12,6 @@ from pathlib import Path
 import httpx
 import httpx2
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 from docsplit_client import (
@@ -234,50 +230,6 @@ def test_files_become_documents(client: Client, server: Server, tmp_path: Path) 
     assert client.cancel_job(careful["id"])["state"] == "succeeded"
     with pytest.raises(ValueError, match="same name"):
         client.upload("files", [tmp_path / "cats.md", "cats.md"])
-
-
-def table_of(texts: list[str]) -> bytes:
-    written = io.BytesIO()
-    pq.write_table(pa.table({"text": texts}), written)
-    return written.getvalue()
-
-
-def test_a_file_of_texts_becomes_a_file_of_vectors(
-    client: Client, server: Server, tmp_path: Path
-) -> None:
-    texts = tmp_path / "texts.jsonl"
-    texts.write_text(
-        "".join(json.dumps({"id": str(n), "text": t}) + "\n" for n, t in enumerate(TEXTS))
-    )
-    done: list[Job] = []
-    job = client.embed_file(texts, tmp_path / "a.parquet", done.append, 0.05, dimensions=8)
-    assert job["texts"] == {"total": 3, "done": 3, "failed": 0}
-    assert all(one["ended"] is None for one in done)
-    table = pq.read_table(tmp_path / "a.parquet")
-    assert table["id"].to_pylist() == ["0", "1", "2"]
-    expected = client.embed(TEXTS, dimensions=8)
-    assert np.allclose(table["vector"].to_pylist(), expected, atol=1e-3)
-    assert not np.allclose(table["vector"].to_pylist(), expected[::-1], atol=1e-3)
-
-    async def later() -> None:
-        async with AsyncClient(server.url) as made:
-            await made.embed_file(texts, tmp_path / "b.parquet", seconds=0.05, dimensions=8)
-            with pytest.raises(NotFoundError):
-                await made.job_result("0" * 32, tmp_path / "c.parquet")
-
-    asyncio.run(later())
-    assert pq.read_table(tmp_path / "b.parquet").equals(table)
-    with pytest.raises(BadRequestError, match="line 1"):
-        client.begin_embedding(b"no text")
-    client.cancel_job(job["id"])
-    assert client.begin_embedding(table_of(TEXTS))["texts"] == {"total": 3, "done": 0, "failed": 0}
-    with pytest.raises(NotFoundError):
-        client.job_result(job["id"], tmp_path / "c.parquet")
-    assert [one.name for one in sorted(tmp_path.iterdir())] == [
-        "a.parquet",
-        "b.parquet",
-        "texts.jsonl",
-    ]
 
 
 def test_a_classifier_and_a_citation_head(client: Client, peps: dict[str, str]) -> None:

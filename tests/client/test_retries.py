@@ -6,10 +6,9 @@ import asyncio
 import copy
 import pickle
 import time
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from email.utils import formatdate
-from pathlib import Path
 from typing import Any
 
 import httpx2
@@ -33,7 +32,6 @@ CONDITIONAL = calls.documents.upsert("papers", [{"id": "a", "text": "b", "if_ver
 REFUSING = calls.documents.upsert("papers", [], on_duplicate="refuse")
 PATCH = calls.documents.patch_document("papers", "a", {}, if_version="c")
 DELETE_MANY = calls.documents.delete_documents("papers", ids=["a"])
-EMBED = calls.jobs.begin_embedding(b'"a"\n')
 TRAIN = calls.indexes.train_citation_head("papers")
 
 Outcome = httpx2.Response | httpx2.TransportError
@@ -130,7 +128,7 @@ def test_it_sends_again_what_was_not_begun_or_may_be_repeated(
         *[(READ, SLOW, UnreachableError), (READ, MISSPELT, UnreachableError)],
         *[
             (one, failure, UnavailableError)
-            for one in (CONDITIONAL, REFUSING, PATCH, TRAIN, EMBED, DELETE_MANY)
+            for one in (CONDITIONAL, REFUSING, PATCH, TRAIN, DELETE_MANY)
             for failure in (LOST, AWAY)
         ],
         *[(one, PROXY, ApiError) for one in (CONDITIONAL, PATCH, TRAIN)],
@@ -273,27 +271,3 @@ def test_a_stream_without_requests_is_refused(parallel: int) -> None:
         ):
             with pytest.raises(ValueError, match="parallel"):
                 attempt()
-
-
-class Torn(httpx2.SyncByteStream, httpx2.AsyncByteStream):
-    """A body that breaks off."""
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield b"PAR1"
-        raise httpx2.ReadError("reset")
-
-    async def __aiter__(self) -> AsyncIterator[bytes]:
-        for part in self:
-            yield part
-
-
-def test_a_broken_transfer_leaves_no_file(waits: list[float], tmp_path: Path) -> None:
-    call = calls.jobs.job_result("0" * 32, tmp_path / "vectors.parquet")
-    transport = httpx2.MockTransport(lambda _: httpx2.Response(200, stream=Torn()))
-
-    with senders(transport) as both:
-        for send in both:
-            with pytest.raises(UnreachableError, match="ReadError"):
-                send(call)
-            assert list(tmp_path.iterdir()) == []
-    assert len(waits) == 8

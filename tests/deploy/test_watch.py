@@ -147,7 +147,7 @@ def test_the_alert_of_slow_requests_watches_all_routes_whose_callers_wait() -> N
     rows = [line.split("|")[1] for line in api.splitlines() if line.startswith("| `POST /")]
     posts = {path for row in rows for path in re.findall(r"`POST (/[^`{]*)`", row)}
     # a file may take its time, and agents have tools of all kinds
-    waiting = posts - {"/read", "/jobs/embed", "/mcp"}
+    waiting = posts - {"/read", "/mcp"}
     assert {"/embed", "/similar", "/v1/rerank"} <= waiting
     [query] = [rule["expr"] for rule in alerts() if rule["alert"] == "DocsplitSlow"]
     [watched] = re.findall(r'route=~"([^"]+)"', query)

@@ -191,7 +191,6 @@ def requests(peps: dict[str, str], size: int | None = None) -> dict[str, tuple[s
             {"documents": [{"id": f"n{number % 10}", "text": text[:6000]}]},
         ),
         "upload": ("POST", "/indexes/left/files", form(f"n{number % 10}.txt", text[:6000])),
-        "embed a file": ("POST", "/jobs/embed", json.dumps(text[:6000]).encode()),
         "search": ("POST", "/similar", {"index": "left", "text": text[:3000]}),
         "passages": ("POST", "/passages", {"index": "left", "text": text[:3000]}),
         "duplicates": ("GET", "/indexes/left/duplicates", None),

@@ -306,27 +306,3 @@ def test_jobs_of_others_do_not_exist(locked: Locked) -> None:
     for name, expected in {"reader": 403, "stranger": 404, "writer": 200}.items():
         assert status(locked, name, "DELETE", f"/jobs/{job}") == expected
     assert status(locked, "writer", "DELETE", f"/jobs/{bosses}") == 404
-
-
-def test_vectors_belong_to_the_key_that_sent_the_texts(locked: Locked) -> None:
-    def taken() -> int:
-        keys = locked.ask("boss", "GET", "/keys").json()["keys"]
-        return next(one["tokens"] for one in keys if one["name"] == "writer")
-
-    before = taken()
-    job = locked.ask("writer", "POST", "/jobs/embed", content=b'"a text"\n').json()["id"]
-    wait_until(lambda: locked.ask("boss", "GET", f"/jobs/{job}").json()["ended"] is not None, 60)
-
-    # it pays for them
-    assert taken() == before + 4
-
-    def seen(name: str) -> bool:
-        return job in [one["id"] for one in locked.ask(name, "GET", "/jobs").json()["jobs"]]
-
-    for name, sees in {"boss": True, "writer": True, "reader": False, "stranger": False}.items():
-        assert seen(name) is sees
-        for path in (f"/jobs/{job}", f"/jobs/{job}/result"):
-            assert status(locked, name, "GET", path) == (200 if sees else 404)
-    assert status(locked, "stranger", "DELETE", f"/jobs/{job}") == 404
-    assert status(locked, "writer", "DELETE", f"/jobs/{job}") == 200
-    assert status(locked, "boss", "GET", f"/jobs/{job}") == 404

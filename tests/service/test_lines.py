@@ -91,7 +91,6 @@ def test_a_wrong_option_is_an_ordinary_error(server: Server, query: str, named: 
 
 
 def test_a_line_without_its_field_gets_the_form(server: Server) -> None:
-    # such as those of a file for POST /jobs/embed
     answer = httpx.post(f"{server.url}/embed", content=b'{"text": "a"}', headers=NDJSON)
     assert results(answer.content)[0]["error"] == (
         'inputs: the line has no such field: send a JSON string, or an object {"inputs": "…"}, in '

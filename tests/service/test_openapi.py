@@ -19,8 +19,7 @@ from tests.conftest import NIGHTLY, ROOT, Server, serving
 # other phases send wrong filters at random.
 # A document may have the id "get". So the path of the second entry accepts more methods than its
 # own POST, and Allow names them. An id may end in "/links" or "/windows", so the paths of the
-# third entry also accept PATCH, and /jobs/embed accepts the methods of a job. Browsers get a page
-# by GET /, which the document leaves out.
+# third entry also accept PATCH. Browsers get a page by GET /, which the document leaves out.
 _CONFIGURATION = """
 hooks = "hooks.py"
 
@@ -37,12 +36,12 @@ include-path = [
 phases.coverage.enabled = false
 
 [[operations]]
-include-path = ["/indexes/{name}/documents/get", "/jobs/embed"]
+include-path = ["/indexes/{name}/documents/get"]
 checks.allow_header_conformance.enabled = false
 
 [[operations]]
 include-path = [
-  "/", "/jobs/embed", "/indexes/{name}/documents/{document_id}/links",
+  "/", "/indexes/{name}/documents/{document_id}/links",
   "/indexes/{name}/documents/{document_id}/windows"
 ]
 checks.unsupported_method.enabled = false
@@ -149,8 +148,6 @@ def test_the_document_names_every_route_of_the_interface(server: Server) -> None
         "/indexes/{name}/topics",
         "/jobs",
         "/jobs/{job_id}",
-        "/jobs/{job_id}/result",
-        "/jobs/embed",
         "/rerank",
         "/v1/rerank",
         "/v2/rerank",

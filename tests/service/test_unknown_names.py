@@ -78,12 +78,6 @@ MISSPELT: list[tuple[str, str, Any, str]] = [
         None,
         'the query parameter "limt" is not known; did you mean limit?',
     ),
-    (
-        "POST",
-        "/jobs/embed?dimension=4",
-        None,
-        'the query parameter "dimension" is not known; did you mean dimensions?',
-    ),
     ("GET", "/indexes?all=true", None, "this route has no query parameters: leave them out"),
 ]
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from os import PathLike
 from typing import Literal, TypeVar, Unpack
 
 import numpy as np
@@ -13,9 +12,8 @@ from docsplit_client.calls.call import Steps, several
 from docsplit_client.calls.classifiers import classifier
 from docsplit_client.calls.documents import get_documents, upsert
 from docsplit_client.calls.embedding import embed
-from docsplit_client.calls.jobs import begin_embedding, job, job_result
+from docsplit_client.calls.jobs import job
 from docsplit_client.calls.links import missing_citations
-from docsplit_client.errors import JobError
 from docsplit_client.learnt import Classifier
 from docsplit_client.options import EmbedOptions, NewDocument
 from docsplit_client.stored import DocumentText, Job, Missing
@@ -121,36 +119,6 @@ def wait_for_job(
         if progress is not None:
             progress(state)
         yield float(seconds)
-
-
-def embed_file(
-    texts: str | PathLike[str] | bytes,
-    target: str | PathLike[str],
-    progress: Callable[[Job], object] | None = None,
-    seconds: float = 1.0,
-    **options: Unpack[EmbedOptions],
-) -> Steps[Job]:
-    """Embed a file of texts in a job, and write the vectors to a Parquet file.
-
-    Args:
-        texts: see ``begin_embedding``.
-        target: gets a row for each text: ``id``, ``vector``, and ``error`` if it has no vector.
-        progress, seconds: as for ``wait_for_job``.
-        options: as for ``embed``.
-
-    Returns:
-        The job at its end. The service keeps the vectors for a day, unless ``cancel_job`` removes
-        the job.
-
-    Raises:
-        JobError: the job failed, or it was cancelled.
-    """
-    begun = yield begin_embedding(texts, **options)
-    ended: Job = yield from wait_for_job(begun["id"], progress, seconds)
-    if ended["state"] != "succeeded":
-        raise JobError(f"the job ended as {ended['state']}: {ended['error'] or 'send it again'}")
-    yield job_result(ended["id"], target)
-    return ended
 
 
 def batches(

@@ -26,8 +26,6 @@ class Call(Generic[T]):
         body: sent as JSON; None for no body.
         files: sent as a form, by name, in place of a body.
         raw_body: sent as it is, in place of a body; ``headers`` names its type.
-        source: a file whose content is sent in the same way.
-        target: a file that gets the content of a successful answer.
         headers: besides those of every request.
         idempotent: whether a request that was perhaps carried out may be sent again.
     """
@@ -39,8 +37,6 @@ class Call(Generic[T]):
     headers: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes | Path] | None = None
     raw_body: bytes | None = None
-    source: Path | None = None
-    target: Path | None = None
     idempotent: bool = True
 
     @property

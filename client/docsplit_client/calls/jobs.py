@@ -1,18 +1,14 @@
-"""Files to index or to embed, and the jobs that read them."""
+"""Files to index, and the jobs that read them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from os import PathLike
 from pathlib import Path
-from typing import Unpack
 
 from docsplit_client.calls.call import Call, parsed, path, several
-from docsplit_client.options import EmbedOptions, OnDuplicate, VectorFormat
+from docsplit_client.options import OnDuplicate
 from docsplit_client.stored import FileText, Job, Jobs
-
-_LINES = "application/x-ndjson"
-_TABLE = "application/vnd.apache.parquet"
 
 
 def upload(
@@ -51,41 +47,6 @@ def upload(
     return Call("POST", place, parsed, files=named)
 
 
-def begin_embedding(
-    texts: str | PathLike[str] | bytes, **options: Unpack[EmbedOptions]
-) -> Call[Job]:
-    """Send a file of texts; the answer is a job, which embeds them. ``embed_file`` does all.
-
-    Args:
-        texts: a file, or its content: JSON lines, which are strings or objects with ``text`` and
-            ``id``, or a Parquet table of these columns, whose file name ends in ``.parquet``.
-        options: as for ``embed``.
-    """
-    source = None if isinstance(texts, bytes) else Path(texts)
-    table = texts[:4] == b"PAR1" if isinstance(texts, bytes) else Path(texts).suffix == ".parquet"
-    return Call(
-        "POST",
-        path("jobs", "embed", **options),
-        parsed,
-        headers={"content-type": _TABLE if table else _LINES},
-        raw_body=texts if isinstance(texts, bytes) else None,
-        source=source,
-        # a second job would embed the same texts
-        idempotent=False,
-    )
-
-
-def job_result(
-    id: str,  # noqa: A002
-    target: str | PathLike[str],
-    encoding_format: VectorFormat | None = None,
-) -> Call[Path]:
-    """Write the vectors of a job that has succeeded to a Parquet file; returns its path."""
-    file = Path(target)
-    place = path("jobs", id, "result", encoding_format=encoding_format)
-    return Call("GET", place, lambda _: file, target=file)
-
-
 def read_file(file: str | PathLike[str] | Mapping[str, bytes | Path]) -> Call[FileText]:
     """The text of a file with its pages and headings; the service stores nothing.
 
@@ -107,7 +68,7 @@ def job(id: str) -> Call[Job]:  # noqa: A002
 
 
 def cancel_job(id: str) -> Call[Job]:  # noqa: A002
-    """End a job; what it has indexed stays. A job that embeds a file loses its vectors."""
+    """End a job; what it has indexed stays."""
     return Call("DELETE", path("jobs", id), parsed)
 
 

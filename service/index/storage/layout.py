@@ -6,10 +6,8 @@ from pathlib import Path
 
 from service.index.storage import manifest
 
-# the database of the files of texts, whose tables are those of jobs
-TEXTS = "texts"
 # databases whose tables belong to no index
-SHARED = ("leases", "heads", TEXTS)
+SHARED = ("leases", "heads")
 HINT = "_versions/latest_version_hint.json"
 _FOLDERS = ("_versions", "data", "_deletions", "_transactions", "_indices")
 

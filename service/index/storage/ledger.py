@@ -185,12 +185,7 @@ class Recorder:
         """Record the tables of some indexes, and the tables that all indexes share."""
         found = layout.tables(self._root)
         chosen = [(d, t) for d, t in found if d != "indexes" or t.split(".")[0] in names]
-        recorded = sum(self.record(*one) for one in chosen)
-        # tables of jobs come and go
-        for folder in (self._root / FOLDER / layout.TEXTS).glob("*"):
-            if (layout.TEXTS, folder.name) not in found:
-                forget_table(self._root, layout.TEXTS, folder.name)
-        return recorded
+        return sum(self.record(*one) for one in chosen)
 
     def forget(self, database: str, table: str, paths: list[str]) -> None:
         """Cancel the records of some files."""

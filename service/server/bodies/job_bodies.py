@@ -38,31 +38,21 @@ class JobDocumentsOut(BaseModel):
     )
 
 
-class JobTextsOut(BaseModel):
-    """The texts of a job."""
-
-    total: int
-    done: int = Field(description="texts that have a vector")
-    failed: int = Field(description="texts that cannot be embedded; the result has their errors")
-
-
 class JobHead(BaseModel):
     """A job, without the reasons of its refusals."""
 
     id: str
-    kind: Literal["files", "map", "embed"] = Field(
-        description="files: it indexes uploaded files; map: it computes the map of an index; "
-        "embed: it embeds a file of texts. The numbers of files, documents and refusals of the "
-        "last two are 0"
+    kind: Literal["files", "map"] = Field(
+        description="files: it indexes uploaded files; map: it computes the map of an index, and "
+        "its numbers of files, documents and refusals are 0"
     )
-    index: str | None = Field(description="null for the kind embed")
+    index: str
     state: Literal["queued", "running", "succeeded", "failed", "cancelled"] = Field(
-        description="succeeded: each file was indexed or refused, or the map is stored, or each "
-        "text has a vector or an error; failed: `error` says why the job ended before that"
+        description="succeeded: each file was indexed or refused, or the map is stored; "
+        "failed: `error` says why the job ended before that"
     )
     files: JobFilesOut
     documents: JobDocumentsOut
-    texts: JobTextsOut | None = Field(description="of a job of the kind embed; else null")
     refusals: int = Field(description="refused files, files in archives, and documents")
     error: str | None = Field(description="why the job failed, and what to do")
     started: datetime
@@ -134,14 +124,10 @@ def out_of(job: Job) -> JobOut:
 
 def _fields(job: Job) -> dict[str, object]:
     count = job.progress
-    texts = None
-    if job.kind == "embed":
-        done, failed = count["texts_embedded"], count["texts_refused"]
-        texts = {"total": count["texts"], "done": done, "failed": failed}
     return {
         "id": job.id,
         "kind": job.kind,
-        "index": job.index or None,
+        "index": job.index,
         "state": job.state,
         "files": {"total": count["files"], "done": count["done"], "failed": count["failed"]},
         "documents": {
@@ -150,7 +136,6 @@ def _fields(job: Job) -> dict[str, object]:
             # only jobs that index files count them
             "marked": count.get("marked", 0),
         },
-        "texts": texts,
         "refusals": count["refused"],
         "error": job.error or None,
         "started": datetime.fromtimestamp(job.started, UTC),

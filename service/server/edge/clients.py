@@ -8,8 +8,6 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from service.embedding.batching.clients import Client, working_for
 from service.keys import file
-from service.keys.rate import Bucket
-from service.keys.ring import Keyring
 from service.server.edge.keys import KEY
 
 # an IPv6 subscriber has a network of at least this size, and can use any address in it
@@ -72,15 +70,6 @@ def identify(scope: Scope) -> Client:
             return Client(f"address {network}")
         address = address.ipv4_mapped
     return Client(f"address {address}")
-
-
-def payer(ring: Keyring, name: str) -> Bucket | None:
-    """What the work for the client of a name is charged to; None if it is no key, or a removed one.
-
-    Args:
-        ring: the keys of the service.
-    """
-    return next((key.tokens for key in ring.all() if _of_key(key.name) == name), None)
 
 
 def by_token(plain: Sequence[SecretStr]) -> dict[str, bytes]:

@@ -8,12 +8,11 @@ from fastapi import APIRouter, Path, Query, Request
 
 from service.embedding.batching import clients
 from service.errors import NotFoundError
-from service.keys.rights import EVERYTHING, Right
+from service.keys.rights import Right
 from service.server.bodies.job_bodies import JobOut, JobsOut, head_of, out_of
 from service.server.bodies.names import JOB_ID
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.keys import RIGHTS
 from service.server.routes import inference
 
 if TYPE_CHECKING:
@@ -46,18 +45,12 @@ async def describe_job(request: Request, job_id: JobId) -> JobOut:
 
 @router.delete("/{job_id}", responses=documented(401, 404, 422, 503))
 async def cancel_job(request: Request, job_id: JobId) -> JobOut:
-    """Cancel a job, unless it has ended. What it has done stays.
-
-    A job of the kind embed loses its texts and vectors; one that has ended is removed itself.
-    """
+    """Cancel a job, unless it has ended. What it has done stays."""
     service = inference.service_of(request)
     async with deadline.within(request):
         job = await find(request, job_id)
-        if job.kind == "embed":
-            await service.textfiles.remove(job)
-        else:
-            rights.require(request, Right.WRITE_INDEXES, job.index)
-            await service.jobs.cancel(job_id)
+        rights.require(request, Right.WRITE_INDEXES, job.index)
+        await service.jobs.cancel(job_id)
         return out_of(job if job.ended else await find(request, job_id))
 
 
@@ -75,17 +68,8 @@ async def find(request: Request, job_id: str) -> Job:
 
 
 def _visible(request: Request, job: Job) -> bool:
-    """Whether the key may read the index of a job, or began the job and may write to the index.
-
-    A job of the kind embed is seen only by the client that began it, and by keys with all rights.
-    """
-    if job.kind == "embed":
-        return job.owner == clients.current().name or _everything(request)
+    """Whether the key may read the index of a job, or began the job and may write to the index."""
     if rights.may(request, Right.READ_INDEXES, job.index):
         return True
     own = job.owner == clients.current().name
     return own and rights.may(request, Right.WRITE_INDEXES, job.index)
-
-
-def _everything(request: Request) -> bool:
-    return bool(request.scope.get(RIGHTS, EVERYTHING) == EVERYTHING)
