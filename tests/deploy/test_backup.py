@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import threading
 import time
@@ -14,15 +15,30 @@ import lancedb
 import numpy as np
 import pytest
 
+from service.bulk.__main__ import main
+from service.index.storage import recovery
 from tests.conftest import ROOT, serving
 
 DOCUMENT = (ROOT / "docs" / "how-to" / "operate.md").read_text(encoding="utf-8")
 
 
-def block(name: str, index: Path, backup: Path) -> int:
+def slow_tar(folder: Path) -> dict[str, str]:
+    """A path with a tar that begins late, so that writes come between two of them."""
+    folder.mkdir()
+    shim = folder / "tar"
+    shim.write_text(f'#!/bin/sh\nsleep 0.5\nexec {shutil.which("tar")} "$@"\n')
+    shim.chmod(0o755)
+    return {"PATH": f"{folder}:{os.environ['PATH']}"}
+
+
+def block(name: str, index: Path, backup: Path, **environment: str) -> int:
     [commands] = re.findall(rf"```{name}\n(.*?)```", DOCUMENT, re.DOTALL)
-    env = os.environ | {"INDEX": str(index), "BACKUP": str(backup)}
+    env = os.environ | {"INDEX": str(index), "BACKUP": str(backup)} | environment
     return subprocess.run(["bash", "-uc", commands], env=env, check=False).returncode
+
+
+def check(index: Path) -> int:
+    return main(["check", "--index-path", str(index), "--log-level", "error"])
 
 
 def tables(index: Path) -> list[str]:
@@ -73,11 +89,18 @@ def test_writes_acknowledged_before_a_backup_are_restored(
             time.sleep(0.01)
         try:
             # documents written or deleted in between do not count
-            assert block("backup", index, backup) in (0, 1)
+            assert block("backup", index, backup, **slow_tar(tmp_path / "bin")) in (0, 1)
         finally:
             over.set()
             writer.join()
     assert block("restore", restored, backup) == 0
+    assert check(restored) == 0
+    # the control: a note of the newest version from after the manifests
+    [papers] = [name for name in tables(restored) if name.startswith("papers")]
+    recovery.note_synced(restored / "indexes" / f"{papers}.lance", 10**6)
+    assert check(restored) == 1
+    assert block("restore", restored, backup) == 0
+    (restored / "indexes" / f"{papers}.lance" / recovery.SYNCED).unlink()
     # the control: half of a backup is useless
     half = tmp_path / "half"
     half.mkdir()
