@@ -306,3 +306,47 @@ def test_jobs_of_others_do_not_exist(locked: Locked) -> None:
     for name, expected in {"reader": 403, "stranger": 404, "writer": 200}.items():
         assert status(locked, name, "DELETE", f"/jobs/{job}") == expected
     assert status(locked, "writer", "DELETE", f"/jobs/{bosses}") == 404
+
+
+# they answer with what was sent, with versions and states, or with nothing
+SILENT = {
+    ("PUT", "/indexes/{name}"),
+    ("DELETE", "/indexes/{name}"),
+    ("DELETE", "/indexes/{name}/generations/{revision}"),
+    ("POST", "/indexes/{name}/documents"),
+    ("PATCH", "/indexes/{name}/documents/{document_id}"),
+    ("DELETE", "/indexes/{name}/documents/{document_id}"),
+    ("POST", "/indexes/{name}/documents/delete"),
+    ("DELETE", "/indexes/{name}/links"),
+    ("POST", "/indexes/{name}/files"),
+    ("POST", "/indexes/{name}/map"),
+}
+# they tell what the index holds
+TELLING = {
+    ("POST", "/indexes/{name}/documents/get"): {"ids": ["a"]},
+    ("POST", "/indexes/{name}/documents/delete"): {"filter": {"field": "year", "eq": 1}},
+    ("POST", "/indexes/{name}/documents"): {
+        "on_duplicate": "mark",
+        "documents": [{"id": "a", "text": "a text"}],
+    },
+    ("POST", "/indexes/{name}/duplicates"): {"text": "a text"},
+    ("POST", "/indexes/{name}/compare"): {"id": "a", "other": "b"},
+    ("POST", "/indexes/{name}/links/find"): {},
+    ("POST", "/indexes/{name}/citation"): None,
+}
+
+
+def test_answers_of_writes_show_nothing_that_the_key_may_not_read(locked: Locked) -> None:
+    paths = locked.ask("boss", "GET", "/openapi.json").json()["paths"]
+    writing = {
+        (method.upper(), path)
+        for path, methods in paths.items()
+        for method in methods
+        if path.startswith("/indexes/{name}") and method in ("post", "put", "patch", "delete")
+    }
+    assert writing == SILENT | TELLING.keys()
+    assert status(locked, "boss", "PUT", "/indexes/mine", json={}) in (200, 201)
+    for (method, path), body in TELLING.items():
+        asked = path.replace("{name}", "mine")
+        assert status(locked, "writer", method, asked, json=body) == 403, path
+        assert status(locked, "boss", method, asked, json=body) != 403, path

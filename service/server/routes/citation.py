@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field
 
 from service import executors
 from service.errors import ConflictError, InvalidError, NotFoundError
+from service.keys.rights import Right
 from service.server.bodies.names import Name
 from service.server.bodies.similar_bodies import Source
 from service.server.edge import deadline, rights
@@ -60,7 +61,11 @@ class CitationOut(BaseModel):
 async def train_citation_head(
     request: Request, name: Name, inputs: Inputs = "features", links: Source = "given"
 ) -> CitationOut:
-    """Train the index's citation head on the links of its documents; replace a former head."""
+    """Train the index's citation head on the links of its documents; replace a former head.
+
+    The answer tells of the links, so a key needs the right to read the index, too.
+    """
+    rights.require(request, Right.READ_INDEXES, name)
     service = inference.service_of(request)
     async with deadline.within(request), TURN.taken():
         indexes = await service.store.indexes()
