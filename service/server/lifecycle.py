@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import math
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from service.tracing.exporter import Tracing
 
 log = structlog.get_logger("docsplit")
+
+# between two checks of the engine: longer, and the process was stopped or its host suspended
+PAUSE_SECONDS = 1.0
 
 
 class Phase(enum.StrEnum):
@@ -78,6 +82,9 @@ class Service:
     tracing: Tracing | None = field(init=False)
     keys: Keyring = field(init=False)
     workers: Scrape | None = None
+    # times of the clock of ``started``
+    _checked: float = field(init=False, default=math.inf)
+    _excused: float = field(init=False, default=0.0)
 
     def __post_init__(self) -> None:
         settings = self.settings
@@ -189,8 +196,17 @@ class Service:
             self.background.follow()
 
     def check_engine(self) -> None:
-        """Mark the engine as failed if a batch takes longer than ``engine_timeout`` seconds."""
-        if self.phase is not Phase.FAILED and any(encoder.wedged for encoder in self.encoders):
+        """Mark the engine as failed if a batch takes longer than ``engine_timeout`` seconds.
+
+        Called ten times a second. After a pause, of the process or its host, a batch has the whole
+        time again, because it did not run meanwhile.
+        """
+        now = time.monotonic()
+        if now - self._checked > PAUSE_SECONDS:
+            self._excused = now + self.settings.engine_timeout
+        self._checked = now
+        wedged = now >= self._excused and any(encoder.wedged for encoder in self.encoders)
+        if self.phase is not Phase.FAILED and wedged:
             self.phase = Phase.FAILED
             self.metrics.ready.set(0)
             log.error("engine_wedged", seconds=self.settings.engine_timeout)

@@ -89,6 +89,30 @@ def test_sigterm_ends_a_service_whose_commit_never_ends(
         assert "stopped_before_the_end" in server.log.read_text()
 
 
+def test_a_pause_of_the_process_does_not_count_as_a_hanging_engine(
+    tmp_path: Path, long_document: str
+) -> None:
+    with serving(tmp_path / "log", "--engine-timeout", "2", "--cache-bytes", "0") as server:
+        words = long_document.split()
+        texts = [" ".join(words[start : start + 2500]) for start in range(8)]
+        answers: list[int] = []
+
+        def ask() -> None:
+            answer = httpx.post(f"{server.url}/embed", json={"inputs": texts}, timeout=60)
+            answers.append(answer.status_code)
+
+        asking = threading.Thread(target=ask)
+        asking.start()
+        while server.metric("docsplit_queue_tokens") == 0:
+            time.sleep(0.01)
+        server.process.send_signal(signal.SIGSTOP)
+        time.sleep(3)
+        server.process.send_signal(signal.SIGCONT)
+        asking.join()
+        assert answers == [200]
+        assert "engine_wedged" not in server.log.read_text()
+
+
 def test_an_engine_that_cannot_start_ends_the_process(tmp_path: Path) -> None:
     arguments = ("--port", "0", "--index-path", str(tmp_path), "--engine", "onnx-cuda")
     done = forked.run("service.__main__", *arguments, folder=ROOT)
