@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from contextvars import Context
@@ -70,21 +69,17 @@ class _Present:
         job: as the table has it.
 
     Attributes:
-        heartbeat: the newest that this process may have written.
         running: set when its work begins.
     """
 
     def __init__(self, job: Job) -> None:
         self.job = job
-        self.heartbeat = job.heartbeat
         self.running = asyncio.Event()
 
     def at(self, progress: Progress, state: State) -> Job:
         """The job with its results so far."""
         counts, details = progress.counts(), progress.details()
-        return replace(
-            self.job, state=state, progress=counts, details=details, heartbeat=self.heartbeat
-        )
+        return replace(self.job, state=state, progress=counts, details=details)
 
 
 class Runner:
@@ -209,10 +204,8 @@ class Runner:
         while True:
             state: State = "running" if running.is_set() else "queued"
             beat = present.at(progress, state)
-            # before the write: a cancelled one may still arrive
-            present.heartbeat = time.time()
             try:
-                known = await jobs.beat(beat, present.heartbeat)
+                known = await jobs.beat(beat)
             except Exception as error:  # noqa: BLE001 the store may work again at the next one
                 log.warning("job_heartbeat_failed", job=job.id, reason=str(error)[:300])
                 known = True

@@ -131,19 +131,10 @@ class Jobs:
             return job
         return replace(job, state="failed", error=LOST[job.kind])
 
-    async def beat(self, job: Job, now: float) -> bool:
-        """Write an open job's state, results and heartbeat.
-
-        Args:
-            job: with its results so far.
-            now: the new heartbeat.
-
-        Returns:
-            False if the job was ended elsewhere.
-        """
-        known = await self._table.change(
-            _open(job.id), state=job.state, **_results(job), heartbeat=now
-        )
+    async def beat(self, job: Job) -> bool:
+        """Write an open job's state, results and heartbeat; False if it was ended elsewhere."""
+        values = {**_results(job), "heartbeat": time.time()}
+        known = await self._table.change(_open(job.id), state=job.state, **values)
         self._beats += 1
         if self._beats % _BEATS == 0:
             await self._table.tidy()

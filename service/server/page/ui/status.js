@@ -95,7 +95,6 @@ function panel(title, rows) {
 
 function progress(job) {
   if (job.kind === "map") return "map";
-  if (job.kind === "embed") return `${job.texts.done + job.texts.failed} of ${count(job.texts.total, "text")}`;
   return `${job.files.done + job.files.failed} of ${count(job.files.total, "file")}, ${count(job.refusals, "refusal")}`;
 }
 
