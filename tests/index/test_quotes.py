@@ -212,7 +212,11 @@ def test_rows_with_a_key_are_read_changed_and_deleted_by_their_own_key_only(
 @examples(2)
 @given(TEXTS)
 def test_labels_and_exports_keep_each_text(
-    server: Server, held: str, tmp_path_factory: pytest.TempPathFactory, texts: list[str]
+    server: Server,
+    held: str,
+    light: tuple[str, ...],
+    tmp_path_factory: pytest.TempPathFactory,
+    texts: list[str],
 ) -> None:
     labels = [text for text in texts if text.strip() == text][:8]
     names = [text for text in texts if valid_id(text)]
@@ -229,7 +233,7 @@ def test_labels_and_exports_keep_each_text(
     assert {one["id"] for one in found} == set(names[1:16])
     folder = tmp_path_factory.mktemp("export") / "out"
     root = placed(server.log.with_name("index"))
-    assert command(["export", held, str(folder), "--index-path", root]) == 0
+    assert command(["export", held, str(folder), "--index-path", root, *light]) == 0
     rows = read(folder).to_pylist()
     assert {row["id"]: row["title"] for row in rows} == {name: name for name in names}
     assert call(server, "POST", f"/indexes/{held}/documents/delete", {"ids": names})
