@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ranking.tokens import hashed
+from ranking.words import hashed, pairs_of
 
 BUCKETS = 1 << 20
 # the most frequent features of a document count
@@ -33,8 +33,7 @@ follows: the high four bits of its bucket, then the level of its count.
 def bag(text: str) -> Bag:
     """The most frequent features of a text; of equally frequent ones words come before pairs."""
     words = hashed(text)
-    pairs = words[:-1] * np.uint32(0x9E3779B1) ^ words[1:]
-    kinds = [np.unique(part % BUCKETS, return_counts=True) for part in (words, pairs)]
+    kinds = [np.unique(part % BUCKETS, return_counts=True) for part in (words, pairs_of(words))]
     places = np.concatenate([found for found, _ in kinds])
     counts = np.concatenate([found for _, found in kinds])
     kept = np.argsort(-counts, kind="stable")[:MOST_FEATURES]

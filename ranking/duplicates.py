@@ -7,30 +7,19 @@ Datasets", section 3.4) give the candidates, and the sets themselves confirm the
 
 from __future__ import annotations
 
-import re
-import unicodedata
 import zlib
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ranking.tokens import LETTERS, MARKS, MOST_WORDS, UNSPACED
+from ranking.words import hashed, pairs_of
 
 # a set that shares half of its shingles with another has one of its bands with probability .986
 BANDS = 32
 _ROWS = 3
-_RUN = re.compile(rf"[\w{MARKS}{UNSPACED}]+")
-_PART = re.compile(rf"([{LETTERS}]+)|([{UNSPACED}]+)|[^{UNSPACED}]+")
-# characters that count as a word in scripts without blanks: a word of letters is longer
-_OF_LETTERS, _OF_OTHERS = 3, 2
-# characters of a run that is composed: the time grows with the square of a run of marks
-_COMPOSED = 100
-# words that one step splits, so that no step grows with the text
-_STEP = 1 << 16
 _random = np.random.default_rng(0)
 # multiply-shift hashing (Dietzfelbinger et al. 1997), modulo 2^64
 _FACTORS, _SHIFTS = (
@@ -47,46 +36,10 @@ Keys = NDArray[np.uint32]
 def shingles(text: str) -> Shingles:
     """Hashes of the distinct words and pairs of adjacent words, ascending.
 
-    Case, punctuation and the composition of characters do not count, nor words after the first
-    ``MOST_WORDS``. In a script without blanks all runs of some characters are the words. A text
-    without words has none.
+    A text without words has none.
     """
-    found: list[Shingles] = []
-    last = np.zeros(0, dtype=np.uint32)
-    for words in _words(text):
-        hashed = np.array([zlib.crc32(word.encode()) for word in words], dtype=np.uint32)
-        run = np.concatenate((last, hashed))
-        found += [hashed, run[:-1] * np.uint32(0x9E3779B1) ^ run[1:]]
-        last = hashed[-1:]
-    return np.unique(np.concatenate(found)) if found else last
-
-
-def _words(text: str) -> Iterator[list[str]]:
-    words: list[str] = []
-    for word in islice(_every(text), MOST_WORDS):
-        words.append(word)
-        if len(words) == _STEP:
-            yield words
-            words = []
-    if words:
-        yield words
-
-
-def _every(text: str) -> Iterator[str]:
-    for match in _RUN.finditer(text):
-        run = match[0].lower()
-        if run.isascii():
-            yield run
-        else:
-            yield from _parts(unicodedata.normalize("NFC", run) if len(run) <= _COMPOSED else run)
-
-
-def _parts(run: str) -> Iterator[str]:
-    for match in _PART.finditer(run):
-        part = match[0]
-        size = _OF_LETTERS if match[1] else _OF_OTHERS if match[2] else len(part)
-        for at in range(max(1, len(part) - size + 1)):
-            yield part[at : at + size]
+    words = hashed(text)
+    return np.unique(np.concatenate((words, pairs_of(words))))
 
 
 def resemblance(one: Shingles, other: Shingles) -> float:

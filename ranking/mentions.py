@@ -9,7 +9,6 @@ counts. An Aho-Corasick automaton (Aho and Corasick 1975) finds all names in lin
 from __future__ import annotations
 
 import re
-import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -18,7 +17,7 @@ from itertools import islice
 import numpy as np
 from ahocorasick_rs import AhoCorasick, Implementation, MatchKind
 
-from ranking.tokens import MARKS, UNSPACED
+from ranking.words import MARKS, SILENT, UNSPACED, folded
 
 # a longer name never matches
 MOST_TOKENS = 64
@@ -29,10 +28,9 @@ _STEP = 1 << 16
 # a name that is longer in a text, by blanks for example, may be missed
 _MOST_LENGTH = 4096
 # a run of characters that is cut at this length is no word of any language
-_RUN = re.compile(rf"[\w{MARKS}]{{1,64}}")
+_RUN = re.compile(rf"[\w{MARKS}{SILENT}]{{1,64}}")
 _TOKEN = re.compile(rf"\d+|[{UNSPACED}]|[^\d_{UNSPACED}]+")
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-_ACCENTS = re.compile("[\u0300-\u036f]+")
 # codes of runs that are remembered
 _KEPT_RUNS = 1 << 17
 _SURROGATES = range(0xD800, 0xE000)
@@ -163,9 +161,8 @@ def _token(text: str, run: tuple[int, int], number: int) -> tuple[int, int]:
 def _folded(token: str) -> str:
     if token.isascii():
         return (token.lstrip("0") or "0") if token.isdigit() else token.lower()
-    plain = _ACCENTS.sub("", unicodedata.normalize("NFKD", token).casefold())
     # some characters stand for several words
-    plain = "".join(plain.split()) or token
+    plain = "".join(folded(token).split()) or token
     # of other scripts
     return (plain.lstrip("0") or "0") if plain.isdigit() else plain
 

@@ -5,22 +5,21 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import chain
 
 import numpy as np
-from ahocorasick_rs import AhoCorasick, MatchKind
+from ahocorasick_rs import AhoCorasick
 from numpy.typing import NDArray
 
 from ranking.terms import Frequencies
-from ranking.tokens import MARKS
+from ranking.words import every, placed
 
 Vectors = NDArray[np.float32]
 _Places = NDArray[np.int64]
 
-_INSIDE = re.compile(rf"[\w{MARKS}]")
 _BLANK = re.compile(r"\s+")
 # what stays with the character before it besides marks: the joiner and the skin tones of emoji
 _JOINED = frozenset("\u200d\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
@@ -30,10 +29,12 @@ MOST_TERMS = 32
 _RARE = 0.6932
 # in fewer documents a word of half of them may still be what the query is about
 _FEW = 20
-# of all words in one text
-_MOST_OCCURRENCES = 100_000
+# of all words in the texts of one comparison
+_MOST_OCCURRENCES = 1_000_000
 # characters that are searched at a time
 _STEP = 1 << 16
+# characters of a query that count for its length
+_QUERY = 10_000
 # automata of queries in memory
 _FINDERS = 64
 # characters
@@ -52,7 +53,7 @@ class Terms:
     Attributes:
         weights: idf of each word, as BM25's.
         total: the sum of all weights.
-        characters: of the query.
+        characters: of the query's words with blanks between them.
     """
 
     weights: dict[str, float]
@@ -76,7 +77,7 @@ def terms(text: str, top_terms: str, frequencies: Frequencies, *, common: bool =
     idf = zip(top, frequencies.of_words(top).tolist(), strict=True)
     least = _RARE if frequencies.documents >= _FEW and not common else 0.0
     weights = {word: weight for word, weight in idf if weight > least}
-    return Terms(weights, sum(weights.values()), len(text))
+    return Terms(weights, sum(weights.values()), len(" ".join(every(text[:_QUERY]))))
 
 
 def cosines(windows: Vectors, query: Vectors) -> Vectors:
@@ -90,12 +91,7 @@ def cosines(windows: Vectors, query: Vectors) -> Vectors:
     return found
 
 
-def shares(text: str, ends: Sequence[int], asked: Terms) -> Vectors:
-    """The shares of the windows of one document, see ``shares_of``."""
-    return shares_of([text], [ends], asked)[0]
-
-
-def shares_of(texts: Sequence[str], ends: Sequence[Sequence[int]], asked: Terms) -> list[Vectors]:
+def shares_of(documents: Sequence[str], asked: Terms) -> list[Vectors]:
     """How much of the query's words each window has, and has close together.
 
     It is the mean of two shares by weight: of the words in the window, and of those in the best
@@ -103,46 +99,39 @@ def shares_of(texts: Sequence[str], ends: Sequence[Sequence[int]], asked: Terms)
     other in each array, because many small arrays take most of the time.
 
     Args:
-        texts: of documents.
-        ends: one past the last character of each window of each document.
+        documents: their words, as ``ranking.words.lined`` has them.
         asked: the words of the query.
 
     Returns:
         float32 ``[windows]`` for each document, 0 to 1.
     """
-    sizes = np.array([len(own) for own in ends])
-    if not asked.weights or not texts:
+    sizes = np.array([words.count("\n") for words in documents], dtype=np.int64)
+    if not asked.weights or not documents:
         return [np.zeros(size, dtype=np.float32) for size in sizes]
-    starts, terms, owner = _occurrences_of(texts, asked)
+    starts, terms = _occurrences("".join(documents), asked)
     weights = np.array(list(asked.weights.values()))
-    lengths = np.array([len(text) for text in texts])
-    bases = _firsts(lengths + 2)
-    # behind the windows of each document is one without words, up to the next document
-    edges = zip(ends, lengths, bases, strict=True)
-    bounds = np.concatenate(
-        [[*np.minimum(own, size) + base, base + size + 1] for own, size, base in edges]
-    )
-    windows = _covered(
-        np.searchsorted(bounds, starts + bases[owner], side="right"), terms, weights, len(bounds)
-    )
+    # behind the words stands the end of a line
+    ending = terms == len(weights)
+    ends, starts, terms = starts[ending], starts[~ending], terms[~ending]
+    windows = _covered(np.searchsorted(ends, starts), terms, weights, len(ends))
     # spans of two steps, at each step
+    lengths = np.array([len(words) for words in documents])
+    bases = _firsts(lengths)
+    owner = np.searchsorted(bases, starts, side="right") - 1
     step = max(_LEAST_STEP, asked.characters)
     counts = lengths // step + 2
     firsts = _firsts(counts)
-    at = starts // step + firsts[owner]
+    at = (starts - bases[owner]) // step + firsts[owner]
     before = np.maximum(at - 1, firsts[owner])
     covered = _covered(np.concatenate((at, before)), np.tile(terms, 2), weights, int(counts.sum()))
     # a span belongs to the window of its centre
-    of = np.repeat(np.arange(len(texts)), counts)
-    centres = np.minimum((np.arange(len(of)) - firsts[of] + 1) * step, lengths[of]) + bases[of]
-    lasts = np.cumsum(sizes + 1) - 2
-    spans = np.zeros(len(bounds))
-    places = np.minimum(np.searchsorted(bounds, centres, side="right"), lasts[of])
-    np.maximum.at(spans, places, covered)
+    of = np.repeat(np.arange(len(documents)), counts)
+    centres = np.minimum((np.arange(len(of)) - firsts[of] + 1) * step, lengths[of] - 1) + bases[of]
+    spans = np.zeros(len(ends))
+    np.maximum.at(spans, np.searchsorted(ends, centres), covered)
     # a span may have words of the next window, too
     values = ((windows + np.minimum(spans, windows)) / (2 * asked.total)).astype(np.float32)
-    pairs = zip(lasts + 1 - sizes, lasts + 1, strict=True)
-    return [values[first:end] for first, end in pairs]
+    return np.split(values, np.cumsum(sizes)[:-1])
 
 
 def _firsts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -159,90 +148,36 @@ def _covered(
     return np.asarray(sums[:count], dtype=np.float64)
 
 
-def _occurrences_of(texts: Sequence[str], asked: Terms) -> tuple[_Places, _Places, _Places]:
-    """First characters of the query's words in some texts, their numbers, and those of the texts.
+def _occurrences(words: str, asked: Terms) -> tuple[_Places, _Places]:
+    """First characters of the query's words and of line ends, and the number of each.
 
-    Short texts are searched as one, because each search costs more than reading such a text.
+    Args:
+        words: as ``ranking.words.lined`` has them.
+        asked: their places are their numbers, and that of a line's end comes after the last.
     """
-    found: list[tuple[_Places, _Places, _Places]] = []
-    for first, last in _blocks([len(text) for text in texts]):
-        starts, terms = _found("\n".join(map(_lowered, texts[first:last])), asked)
-        bounds = np.cumsum([0, *(len(text) + 1 for text in texts[first:last])])
-        own = np.searchsorted(bounds, starts, side="right") - 1
-        found.append((starts - bounds[own], terms, own + first))
-    starts, terms, owner = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return starts, terms, owner
-
-
-def _blocks(lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-    """Neighbours of at most ``_STEP`` characters together, or one that is longer."""
-    first = total = 0
-    for place, length in enumerate(lengths):
-        if place > first and total + length >= _STEP:
-            yield first, place
-            first, total = place, 0
-        total += length + 1
-    yield first, len(lengths)
-
-
-def occurrences(text: str, asked: Terms) -> tuple[_Places, _Places]:
-    """First characters of the query's words in a text, and the number of the word of each."""
-    return _found(_lowered(text), asked)
-
-
-def _lowered(text: str) -> str:
-    # the only letter that becomes several in lower case
-    low = text.replace("İ", "i").lower()
-    # an unverified row of an earlier version may hold bytes that are not UTF-8
-    return low if low.isascii() else low.encode("utf-8", "replace").decode()
-
-
-def _found(low: str, asked: Terms) -> tuple[_Places, _Places]:
-    none = np.zeros(0, dtype=np.int64)
-    if not asked.weights:
-        return none, none
     finder = _finder(tuple(asked.weights))
-    longest = max(map(len, asked.weights))
-    found: list[tuple[_Places, _Places]] = [(none, none)]
+    longest = max(map(len, asked.weights)) + 1
+    found: list[tuple[_Places, _Places]] = []
     total = 0
-    for begin in range(0, len(low), _STEP):
+    for begin in range(0, len(words), _STEP):
         # a word may cross the border
-        matches = finder.find_matches_as_indexes(low[begin : begin + _STEP + longest])
+        part = words[begin : begin + _STEP + longest]
+        matches = finder.find_matches_as_indexes(part, overlapping=True)
         values = np.fromiter(chain.from_iterable(matches), np.int64, 3 * len(matches))
-        terms, firsts, lasts = values.reshape(-1, 3).T
-        # with the characters before and behind
-        around = f" {low[begin : begin + _STEP + longest + 1]} "
-        if begin:
-            around = low[begin - 1] + around[1:]
-        codes = np.frombuffer(around.encode("utf-32-le"), "<u4")
-        kept = (firsts < _STEP) & ~(_inside(codes[firsts]) | _inside(codes[lasts + 1]))
+        terms, firsts, _ = values.reshape(-1, 3).T
+        kept = firsts < _STEP
+        if total > _MOST_OCCURRENCES:
+            kept &= terms == len(asked.weights)
         found.append((firsts[kept] + begin, terms[kept]))
         total += len(found[-1][0])
-        if total > _MOST_OCCURRENCES:
-            break
     starts, numbers = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return starts, numbers
 
 
 @lru_cache(_FINDERS)
 def _finder(words: tuple[str, ...]) -> AhoCorasick:
-    # in a longer match no word begins: a match between two boundaries is a whole word
-    return AhoCorasick(words, matchkind=MatchKind.LeftmostLongest, store_patterns=False)
-
-
-def _inside(codes: NDArray[np.uint32]) -> NDArray[np.bool_]:
-    """Whether each character can stand inside a word."""
-    inside: NDArray[np.bool_] = _ASCII[np.minimum(codes, 127)]
-    for place in np.flatnonzero(codes > 127).tolist():
-        inside[place] = _in_word(chr(codes[place]))
-    return inside
-
-
-def _in_word(char: str) -> bool:
-    return _INSIDE.match(char) is not None
-
-
-_ASCII = np.array([_in_word(chr(code)) for code in range(128)])
+    # neighbours share the blank between them
+    return AhoCorasick([*(f" {word} " for word in words), "\n"], store_patterns=False)
 
 
 def snippet(text: str, start: int, end: int, size: int, asked: Terms) -> tuple[int, int]:
@@ -270,7 +205,7 @@ def snippet(text: str, start: int, end: int, size: int, asked: Terms) -> tuple[i
     if first > end - size:
         first = end - size
         blank = _BLANK.search(text, first, first + int(_LEAD * size))
-        if blank and _in_word(text[first - 1]):
+        if blank and not text[first - 1].isspace():
             first = blank.end()
     return _whole(text, first, min(first + size, end))
 
@@ -293,11 +228,9 @@ def _parted(text: str, at: int) -> bool:
 
 
 def _densest(text: str, start: int, end: int, size: int, asked: Terms) -> int:
-    words = list(asked.weights)
-    starts, terms = occurrences(text[start:end], asked)
     places = [
-        (start + at, start + at + len(words[term]), words[term])
-        for at, term in zip(starts.tolist(), terms.tolist(), strict=True)
+        (start + first, start + last, word)
+        for word, first, last in placed(text[start:end], asked.weights)
     ]
     room = size - int(_LEAD * size)
     best, weight, first, at = 0.0, 0.0, 0, start

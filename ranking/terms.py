@@ -8,13 +8,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranking.bags import BUCKETS, Bag, buckets
-from ranking.tokens import hashes, words
+from ranking.words import hashes, words
 
 # docs/explanation/experiments/search.md, "Which words of a document to search for"
 MOST_WORDS = 128
-# Characters. A longer run is no word: Lance's index leaves out words of more than 40, and an
-# automaton for one of 100,000 takes 20 s.
-LONGEST = 100
 # documents whose words are counted
 SAMPLE = 2048
 # words of a search for candidates in an index of so many documents, because its time grows
@@ -37,8 +34,8 @@ class Frequencies:
     weights: NDArray[np.float32]
 
     def top_terms(self, text: str, most: int = MOST_WORDS) -> str:
-        """The words of the highest tf·idf, once each; stop words and stemming follow Lance."""
-        counts = Counter(word for word in words(text) if len(word) <= LONGEST)
+        """The words of the highest tf·idf, once each."""
+        counts = Counter(words(text))
         names = list(counts)
         weights = np.fromiter(counts.values(), np.float32) * self.of_words(names)
         return " ".join(names[place] for place in np.argsort(-weights, kind="stable")[:most])

@@ -25,7 +25,7 @@ from rich.table import Table
 from tokenizers import Tokenizer
 
 from bundles.default import DEFAULT_BUNDLE
-from ranking import fusion, tokens
+from ranking import fusion, words
 from studies.word_neighbours import (
     CANDIDATES,
     Corpus,
@@ -94,7 +94,7 @@ def units() -> dict[str, Weigh]:
         "characters": lambda parts: list(map(len, parts)),
         "letters": lambda parts: [sum(map(str.isalpha, part)) for part in parts],
         "words between blanks": lambda parts: [len(part.split()) for part in parts],
-        "different words": lambda parts: [len(set(tokens.words(part))) for part in parts],
+        "different words": lambda parts: [len(set(words.words(part))) for part in parts],
         "the same": lambda parts: [1] * len(parts),
     }
 

@@ -67,7 +67,7 @@ async def measure(
         nearest = set(order[:NEAREST].tolist())
         top = frequencies.top_terms(texts[own]).split()
         for words in WORDS:
-            search = index.table.query().nearest_to_text(" ".join(top[:words]), columns=["text"])
+            search = index.table.query().nearest_to_text(" ".join(top[:words]), columns=["words"])
             hits = await search.select(["id", "_score"]).limit(max(DOCUMENTS) + 1).to_arrow()
             candidates = [places[hit] for hit in hits["id"].to_pylist() if hit != citing]
             for documents in DOCUMENTS:

@@ -1,15 +1,17 @@
-"""Adds the optional columns to a table of an earlier version, and fills ``terms``."""
+"""Adds the optional columns to a table of an earlier version, and fills those of words."""
 
 from __future__ import annotations
 
 import pyarrow as pa
 import structlog
 
+from ranking.words import lined
 from service import executors
 from service.index import sql
 from service.index.documents import Index
 from service.index.rows import terms
 from service.index.rows.checksums import Part, texts
+from service.index.rows.columns import LACKING, indexed, prepare
 from service.index.rows.schema import OPTIONAL
 from service.index.sql import Sql
 
@@ -17,25 +19,24 @@ log = structlog.get_logger("docsplit.index")
 
 # documents of one commit
 CHUNK = 64
-_LACKING = sql.every(sql.LIVE, sql.negated(sql.given(terms.COLUMN)))
-# a document that was written since its text was read has its own terms
+# a document that was written since its text was read has its own words
 _SAME = sql.every(
-    Sql("target.digest = source.digest"), sql.negated(sql.given("target." + terms.COLUMN))
+    Sql("target.digest = source.digest"), sql.negated(sql.given("target." + terms.WORDS))
 )
 
 
 async def complete(index: Index) -> bool:
-    """Whether the table has all columns, and all documents their terms.
+    """Whether the table has all columns, and all documents their words and terms.
 
     ``fill`` takes the documents with the lowest digests last: this looks only at them.
     """
-    if _missing(index):
+    if _missing(index) or terms.WORDS not in await indexed(index.table):
         return False
     rows = (await index.sample(CHUNK))["_rowid"].to_pylist()
     if not rows:
         return True
-    found = await index.table.take_row_ids(rows).select([terms.COLUMN]).to_arrow()
-    return bool(found[terms.COLUMN].null_count == 0)
+    found = await index.table.take_row_ids(rows).select([terms.WORDS]).to_arrow()
+    return bool(found[terms.WORDS].null_count == 0)
 
 
 async def add(index: Index) -> bool:
@@ -51,11 +52,11 @@ def _missing(index: Index) -> list[pa.Field]:
 
 
 async def fill(index: Index) -> int:
-    """Compute the terms of all documents that have none; returns their number.
+    """Compute the words and terms of all documents that have none; returns their number.
 
     Reads and writes continue. It skips documents whose text is damaged.
     """
-    query = index.table.query().where(_LACKING).select(["id", "digest"])
+    query = index.table.query().where(LACKING).select(["id", "digest"])
     ids = texts((await query.to_arrow()).sort_by([("digest", "descending")])["id"])
     filled = 0
     for start in range(0, len(ids), CHUNK):
@@ -67,12 +68,19 @@ async def fill(index: Index) -> int:
             merge = index.table.merge_insert("id").when_matched_update_all(where=_SAME)
             result = await merge.execute(rows)
             filled += int(result.num_updated_rows)
+    await prepare(index.table)
     if ids:
         log.info("index_terms_filled", table=index.table.name, documents=filled)
     return filled
 
 
 def _filled(found: pa.Table) -> pa.Table:
-    pairs = zip(texts(found["text"]), texts(found["digest"]), strict=True)
-    made = pa.array([terms.sealed(*pair) for pair in pairs], pa.binary())
-    return found.set_column(found.schema.get_field_index(terms.COLUMN), terms.COLUMN, made)
+    held = texts(found["text"])
+    ends = found["window_ends"].to_pylist()
+    pairs = zip(held, texts(found["digest"]), strict=True)
+    for name, made in (
+        (terms.COLUMN, pa.array([terms.sealed(*pair) for pair in pairs], pa.binary())),
+        (terms.WORDS, pa.array(map(lined, held, ends), pa.string())),
+    ):
+        found = found.set_column(found.schema.get_field_index(name), name, made)
+    return found

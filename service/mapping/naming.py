@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ranking.tokens import words
+from ranking.words import placed
 
 # characters of a text that count
 CHARACTERS = 4000
@@ -21,7 +21,9 @@ _LEAST_RATIO = 2
 
 def counted(text: str) -> Counter[str]:
     """The words of a text, once each, without numbers."""
-    return Counter(set(filter(_speaks, words(text[:CHARACTERS]))))
+    text = text[:CHARACTERS]
+    # as the text writes them
+    return Counter(set(filter(_speaks, (text[a:b].lower() for _, a, b in placed(text)))))
 
 
 def names(counts: Sequence[Counter[str]], documents: Sequence[int]) -> list[list[str]]:

@@ -46,7 +46,7 @@ async def _copied(index: Index) -> None:
 
 
 async def _filled(index: Index) -> None:
-    await index.table.update({terms.COLUMN: None}, where="true")
+    await index.table.update({terms.COLUMN: None, terms.WORDS: None}, where="true")
     assert await filling.fill(index) == COUNT
 
 
@@ -65,7 +65,7 @@ READERS: dict[str, Callable[[Index], Awaitable[Any]]] = {
     ),
     "near-duplicates of a text": lambda index: duplicates.like(index, QUERY, 0.1, 5),
     "groups of near-duplicates": lambda index: duplicates.groups(index, 0.1),
-    "passages": lambda index: passages.search(index, QUERY, "hybrid", Form(10, 3, 100), None),
+    "passages": lambda index: passages.search(index, QUERY, "hybrid", Form(COUNT, 3, 100), None),
     "links in texts": _linked,
     "names of topics": lambda index: compute._counted(index, [str(n) for n in range(COUNT)]),
     "a new generation": _copied,

@@ -309,7 +309,7 @@ def test_maintenance_follows_that_of_another_process(
         assert not done
         await other.leases.release(table.name)
         await until(lambda: done == ["x"])
-        found = await table.index_stats("text_idx")
+        found = await table.index_stats("words_idx")
         assert found is not None
         assert found.num_unindexed_rows == 0
         await maintainer.close()

@@ -59,7 +59,7 @@ def test_a_loaded_index_is_whole_and_answers_as_before(
             await index.put([stores.record(f"d{n}") for n in range(start, start + 20)])
         before = await optimizing.condition(index)
         assert before.files > 1
-        assert before.unindexed["text"] == DOCUMENTS
+        assert before.unindexed["words"] == DOCUMENTS
         assert "vector" not in before.unindexed
         query = replace(await search.stored(index, "d7"), text="d7 document")
         hits = [hit.id for hit in await search.hybrid(index, query, 10, None)]
@@ -68,7 +68,7 @@ def test_a_loaded_index_is_whole_and_answers_as_before(
         after = await optimizing.condition(index)
         assert (after.documents, after.files) == (DOCUMENTS, 1)
         assert after.versions < before.versions
-        expected = {"id", "text", "links", "metadata_year", "vector", "windows"}
+        expected = {"id", "words", "links", "metadata_year", "vector", "windows"}
         assert after.unindexed == dict.fromkeys(expected, 0)
         assert ("build the indexes over words and metadata" in steps) == rebuild
         assert [hit.id for hit in await search.hybrid(index, query, 10, None)] == hits
@@ -224,7 +224,7 @@ def test_an_interrupted_creation_is_completed(
         await index.put([stores.record("a"), stores.record("b")])
         await maintenance.maintain(indexes, "x", index)
         held = {built.columns[0] for built in await index.table.list_indices()}
-        assert held == {"id", "text", "links", "metadata_year"}
+        assert held == {"id", "words", "links", "metadata_year"}
 
     stores.run(scenario())
 
@@ -335,7 +335,7 @@ def test_the_command_optimizes_an_index_that_a_service_serves(
     assert command(index, "--json") == 0
     printed = capsys.readouterr()
     said = json.loads(printed.out)
-    assert (said["after"]["documents"], said["after"]["unindexed"]["text"]) == (2, 0)
+    assert (said["after"]["documents"], said["after"]["unindexed"]["words"]) == (2, 0)
     assert f"{index}: merge small files and update the indexes, " in printed.err
     [hit] = call(server, "POST", "/similar", {"index": index, "id": "a", "mode": "cosine"})
     assert hit["id"] == "b"
@@ -359,6 +359,6 @@ def test_two_replicas_may_prepare_a_new_index_at_once(tmp_path: Path) -> None:
         await asyncio.gather(*map(prepare, tables))
         for table in tables:
             built = sorted(index.columns[0] for index in await table.list_indices())
-            assert built == ["id", "links", "metadata_draft", "metadata_year", "text"]
+            assert built == ["id", "links", "metadata_draft", "metadata_year", "words"]
 
     stores.run(scenario())

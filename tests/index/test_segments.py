@@ -9,6 +9,7 @@ import lance
 import pytest
 from lancedb.table import AsyncTable
 
+from ranking.words import words
 from service.index import maintenance
 from service.index.indexes import Indexes
 from service.index.merging import __main__ as merging
@@ -80,8 +81,8 @@ def parts(place: Place) -> dict[str, list[int]]:
     }
 
 
-async def scores(table: AsyncTable, words: str) -> dict[str, float]:
-    query = table.query().nearest_to_text(words, columns="text").select(["id", "_score"])
+async def scores(table: AsyncTable, text: str) -> dict[str, float]:
+    query = table.query().nearest_to_text(" ".join(words(text)), columns="words").select(["id", "_score"])
     return {row["id"]: row["_score"] for row in await query.limit(100).to_list()}
 
 
@@ -94,7 +95,7 @@ def test_new_rows_become_segments_that_searches_read(
         indexes, place = await filled(tmp_path, 20)
         await asyncio.to_thread(update, *place)
         held = parts(place)
-        assert {"id_idx", "text_idx", "links_idx"} <= held.keys()
+        assert {"id_idx", "words_idx", "links_idx"} <= held.keys()
         assert set(map(tuple, held.values())) == {(20,)}
 
         index = await indexes.open("x")
@@ -165,7 +166,7 @@ def test_lance_itself_writes_the_whole_index_again(tmp_path: Path) -> None:
         await asyncio.to_thread(opened(place).optimize.optimize_indices)
         await put(indexes, 20, 3)
         await asyncio.to_thread(opened(place).optimize.optimize_indices)
-        assert parts(place)["text_idx"] == [23]
+        assert parts(place)["words_idx"] == [23]
 
     stores.run(scenario())
 

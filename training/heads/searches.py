@@ -17,6 +17,7 @@ from heads.pairs import Facts, Scores, of_pairs, signals
 from ranking.bags import bag, cosines
 from ranking.fusion import DEEP, hybrid
 from ranking.terms import SAMPLE, count
+from ranking.words import INDEX, every
 from windowing.pooling import Vectors
 
 
@@ -24,7 +25,7 @@ class Searches:
     """Finds documents with vectors and words similar to those of a document.
 
     Args:
-        table: the columns ``number`` and ``text``, with a full-text index.
+        table: the columns ``number`` and ``text``, with an index over the words of the texts.
         documents: with their texts and titles.
         vectors: unit vectors of the documents, float32 ``[documents, dimensions]``.
     """
@@ -99,12 +100,10 @@ async def _searches(
 ) -> list[Candidates]:
     popularity = Counter(one for cited in links.values() for one in cited)
     numbers = pa.array(range(len(documents)), pa.int64())
-    rows = pa.table({"number": numbers, "text": [one.text for one in documents]})
+    rows = pa.table({"number": numbers, "text": [" ".join(every(one.text)) for one in documents]})
     with tempfile.TemporaryDirectory() as folder:
         table = await (await connect_async(folder)).create_table("documents", rows)
-        await table.create_index(
-            "text", config=FTS(with_position=False, base_tokenizer="icu/split")
-        )
+        await table.create_index("text", config=FTS(**INDEX))
         search = Searches(table, documents, vectors)
         return [
             await search.candidates(number, links[number], popularity)

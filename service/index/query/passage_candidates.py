@@ -127,15 +127,16 @@ async def by_sets(
         words: of the query, those that distinguish it most first.
     """
     sets = combinations(words[:_COMBINED], size)
-    every = [(Occur.SHOULD, _all(chosen)) for chosen in sets]
+    column = await index.vocabulary.column(index)
+    every = [(Occur.SHOULD, _all(chosen, column)) for chosen in sets]
     if not every:
         return []
     return [*await matching(index, BooleanQuery(every), limit + 1, where, least=least + 1)]
 
 
-def _all(words: Sequence[str]) -> FullTextQuery:
+def _all(words: Sequence[str], column: str) -> FullTextQuery:
     # its fields have defaults that mypy does not see
-    return MatchQuery(" ".join(words), "text", operator=Op.AND)  # type: ignore[call-arg]
+    return MatchQuery(" ".join(words), column, operator=Op.AND)  # type: ignore[call-arg]
 
 
 async def sized(index: Index, query: Query, rows: Sequence[int]) -> list[Candidate]:

@@ -11,8 +11,9 @@ import numpy as np
 import pyarrow as pa
 
 from ranking import passages as ranking
+from ranking.words import lined
 from service.index.query.reading import Query
-from service.index.rows import records, vectors
+from service.index.rows import records, terms, vectors
 from service.index.rows.checksums import texts
 from windowing.pooling import Vectors
 
@@ -53,15 +54,13 @@ class Scored:
 
     Attributes:
         digest: value of the column ``digest`` beside the windows.
-        text: of the document; None if it was not read.
         ends: one past the last character of each window.
         scores: of the windows, float32 ``[windows]``; so are the others.
         cosines: to the query.
-        shares: of the query's words; 0 without the text.
+        shares: of the query's words; 0 if the words were not read.
     """
 
     digest: str
-    text: str | None
     ends: list[int]
     scores: Vectors
     cosines: Vectors
@@ -75,10 +74,14 @@ class Scored:
 
 def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
     """The documents of some rows by id, without those whose windows contradict themselves."""
-    read = "text" in rows.schema.names
-    held = texts(rows["text"]) if read else [None] * rows.num_rows
     ends, blobs = ends_of(rows), vectors.blobs(rows["windows"])
-    whole = [place for place, blob in enumerate(blobs) if _whole(blob, ends[place], asked)]
+    held = words_of(rows, ends)
+    whole = [
+        place
+        for place, blob in enumerate(blobs)
+        if _whole(blob, ends[place], asked)
+        and (held is None or held[place].count("\n") == len(ends[place]))
+    ]
     if not whole:
         return {}
     # many small arrays would take most of the time
@@ -87,10 +90,8 @@ def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
     windows = records.windows(flat, list(chain(*ends_of_each))).vectors
     cosines = ranking.cosines(windows, asked.query.vector)
     shares, scores = np.zeros_like(cosines), cosines
-    if read:
-        texts_of_each = [held[place] or "" for place in whole]
-        made = ranking.shares_of(texts_of_each, ends_of_each, asked.terms)
-        shares = np.concatenate(made)
+    if held is not None:
+        shares = np.concatenate(ranking.shares_of([held[place] for place in whole], asked.terms))
         scores = asked.scores(cosines, shares)
     found, last = {}, 0
     columns = texts(rows["id"]), texts(rows["digest"])
@@ -98,8 +99,19 @@ def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
         first, last = last, last + len(ends[place])
         name, digest = (column[place] for column in columns)
         parts = (values[first:last] for values in (scores, cosines, shares))
-        found[name] = Scored(digest, held[place], ends[place], *parts)
+        found[name] = Scored(digest, ends[place], *parts)
     return found
+
+
+def words_of(rows: pa.Table, ends: Sequence[list[int]]) -> list[str] | None:
+    """The words of each document, stored or made from its text; None if neither was read."""
+    if terms.WORDS in rows.schema.names:
+        # a version that does not know the column may have written a document
+        held = zip(rows[terms.WORDS].to_pylist(), ends, strict=True)
+        return ["\n" * len(own) if words is None else words for words, own in held]
+    if "text" in rows.schema.names:
+        return list(map(lined, texts(rows["text"]), ends))
+    return None
 
 
 def _whole(blob: bytes | None, ends: Sequence[int], asked: Asked) -> bool:

@@ -16,6 +16,7 @@ import pyarrow.compute as pc
 
 from ranking import passages as ranking
 from ranking.fusion import fuse
+from ranking.words import lined
 from service import executors
 from service.errors import InvalidError
 from service.index.documents import Index
@@ -32,7 +33,7 @@ from service.index.query.passage_candidates import (
 from service.index.query.passage_scores import Asked, Mode, Scored, scored
 from service.index.query.reading import Query, cosines
 from service.index.row_cache import take
-from service.index.rows import checksums, outline, records, sizes, vectors
+from service.index.rows import checksums, outline, records, sizes, terms, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.outline import NONE, Outline
 from service.index.rows.vectors import matrix
@@ -47,7 +48,7 @@ IN_SETS = 50
 SOUGHT = 16
 
 # parts of an answer that the search has not read yet
-_REST = (Part.STATE, Part.VECTOR, Part.HEAD)
+_REST = (Part.STATE, Part.VECTOR, Part.HEAD, Part.TEXT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,11 +152,15 @@ async def search(
         if every.weights != asked.terms.weights:
             asked = replace(asked, terms=every)
             candidates = await _candidates(index, asked, top, where)
-    parts = (Part.WINDOWS,) if mode == "cosine" else (Part.WINDOWS, Part.TEXT)
+    worded = await index.vocabulary.column(index) == terms.WORDS
+    parts = (Part.WINDOWS,) if mode == "cosine" or worded else (Part.WINDOWS, Part.TEXT)
+    further = [terms.WORDS] if worded else []
     scores: dict[str, float] = {}
     kept: dict[str, Scored] = {}
-    async for group in _groups(candidates, parts):
-        made, sound = await _compared(index, group, parts, asked)
+    async for group in _groups(candidates, mode != "cosine"):
+        made, sound = await _compared(
+            index, group, parts, [] if mode == "cosine" else further, asked
+        )
         scores |= {name: one.best for name, one in made.items()}
         kept |= sound
         # what the answer will need is not read again
@@ -164,7 +169,8 @@ async def search(
         # other documents than the found ones were read
         return await search(index, query, mode, form, where)
     held = {one.id: one for one in candidates}
-    return await _answer(index, [held[name] for name in _ordered(scores)], kept, asked, form)
+    ranked = [held[name] for name in _ordered(scores)]
+    return await _answer(index, ranked, kept, further, asked, form)
 
 
 async def _candidates(index: Index, asked: Asked, top: str, where: Where | None) -> list[Candidate]:
@@ -203,6 +209,7 @@ async def _answer(
     index: Index,
     ranked: Sequence[Candidate],
     kept: Mapping[str, Scored],
+    further: Sequence[str],
     asked: Asked,
     form: Form,
 ) -> list[Found]:
@@ -212,21 +219,21 @@ async def _answer(
         index: contains the documents.
         ranked: the documents, the best first.
         kept: the first ones, with the scores of their windows.
+        further: the column of words, if the index has it.
         asked: the query.
         form: of the answer.
     """
     found: list[Found] = []
     rest = list(ranked)
-    further = outline.columns(index.schema.names)
+    further = [*further, *outline.columns(index.schema.names)]
     while rest and len(found) < form.documents:
         wanted = form.documents - len(found)
         part, rest = rest[:wanted], rest[wanted:]
         known = [one for one in part if one.id in kept]
-        parts = _REST if asked.mode != "cosine" else (*_REST, Part.TEXT)
-        async for rows in _rows(index, known, parts, further):
+        async for rows in _rows(index, known, _REST, further):
             found += _reserved(await executors.WORDS.run(_found, rows, kept, asked, form), asked)
         unknown = [one for one in part if one.id not in kept]
-        async for rows in _rows(index, unknown, (*_REST, Part.TEXT, Part.WINDOWS), further):
+        async for rows in _rows(index, unknown, (*_REST, Part.WINDOWS), further):
             made = await executors.WORDS.run(scored, rows, asked)
             found += _reserved(await executors.WORDS.run(_found, rows, made, asked, form), asked)
     return sorted(found, key=lambda one: (-one.passages[0].score, one.id))
@@ -244,18 +251,18 @@ async def _rows(
     further: Sequence[str] = (),
 ) -> AsyncIterator[pa.Table]:
     """Parts of the candidates that are sound and not deleted, some at a time."""
-    async for group in _groups(candidates, parts):
+    async for group in _groups(candidates, True):
         names, rows = [one.id for one in group], [one.row for one in group]
         found = await index.read(names, parts, rows, further)
         if found.num_rows:
             yield found
 
 
-async def _groups(
-    candidates: Sequence[Candidate], parts: Sequence[Part]
-) -> AsyncIterator[list[Candidate]]:
-    """Candidates whose parts fit into memory together; there is room for them until the next."""
-    text = Part.TEXT in parts
+async def _groups(candidates: Sequence[Candidate], text: bool) -> AsyncIterator[list[Candidate]]:
+    """Candidates that fit into memory together, with or without their texts or words.
+
+    There is room for them until the next.
+    """
     of = {one.id: one.bytes + (one.characters if text else 0) for one in candidates}
     held = {one.id: one for one in candidates}
     for group in sizes.groups(of):
@@ -264,7 +271,11 @@ async def _groups(
 
 
 async def _compared(
-    index: Index, group: Sequence[Candidate], parts: Sequence[Part], asked: Asked
+    index: Index,
+    group: Sequence[Candidate],
+    parts: Sequence[Part],
+    further: Sequence[str],
+    asked: Asked,
 ) -> tuple[dict[str, Scored], dict[str, Scored]]:
     """The candidates of a group with their scores, and the best of them, which are verified.
 
@@ -272,14 +283,14 @@ async def _compared(
     """
     names, rows = [one.id for one in group], [one.row for one in group]
     known = index.row_cache.find(index.table, rows)
-    read = await take(index.table, rows, checksums.columns(*parts), known)
+    read = await take(index.table, rows, [*checksums.columns(*parts), *further], known)
     made = await executors.WORDS.run(scored, read, asked)
     best = sorted(made, key=lambda name: -made[name].best)[: asked.documents]
     first = read.filter(pc.is_in(read["id"], pa.array(best, pa.string())))
     # a row that moved is missing, and one that contradicts itself has no score
     if len(made) == len(rows) and not any(await index.faults(first, *parts)):
         return made, {name: made[name] for name in best}
-    sound = await index.read(names, parts, rows)
+    sound = await index.read(names, parts, rows, further)
     made = await executors.WORDS.run(scored, sound, asked)
     return made, made
 
@@ -287,16 +298,17 @@ async def _compared(
 def _found(rows: pa.Table, scored: Mapping[str, Scored], asked: Asked, form: Form) -> list[Found]:
     """The documents of some rows, without those that changed since their windows were read."""
     documents = cosines(matrix(rows), asked.query.vector)
-    columns = [
-        name for name in ("id", "digest", "title", "metadata", "text") if name in rows.schema.names
-    ]
-    held = rows.select(columns).to_pylist()
+    columns = ("id", "digest", "title", "metadata", "text", terms.WORDS)
+    held = rows.select([name for name in columns if name in rows.schema.names]).to_pylist()
     found = []
     for row, cosine, known in zip(held, documents, records.outlines(rows), strict=True):
         one = scored.get(row["id"])
         if one is None or one.digest != row["digest"]:
             continue
-        passages = _passages(row.get("text") or one.text or "", known or NONE, one, asked, form)
+        if asked.mode == "cosine":
+            words = row.get(terms.WORDS) or lined(row["text"], one.ends)
+            one = replace(one, shares=ranking.shares_of([words], asked.terms)[0])
+        passages = _passages(row["text"], known or NONE, one, asked, form)
         found.append(
             Found(
                 id=row["id"],
@@ -311,8 +323,6 @@ def _found(rows: pa.Table, scored: Mapping[str, Scored], asked: Asked, form: For
 
 def _passages(text: str, known: Outline, scored: Scored, asked: Asked, form: Form) -> list[Passage]:
     ends, scores, cosines, shares = scored.ends, scored.scores, scored.cosines, scored.shares
-    if scored.text is None:
-        shares = ranking.shares(text, ends, asked.terms)
     best = np.argsort(-scores, kind="stable")[: form.passages].tolist()
     found = []
     for place in best:

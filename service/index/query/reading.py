@@ -177,8 +177,10 @@ async def matching(
         least: as ``ordered`` has it.
     """
 
+    column = await index.vocabulary.column(index)
+
     async def search(most: int) -> pa.Table:
-        found = index.table.query().nearest_to_text(words, columns=["text"])
+        found = index.table.query().nearest_to_text(words, columns=[column])
         if where is not None:
             found = found.where(where.form)
         return await found.select(["_score"]).with_row_id().limit(most).to_arrow()

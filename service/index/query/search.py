@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ranking import fusion, tokens
+from ranking import fusion
 from ranking.bags import Bag, bag
 from ranking.fusion import DEEP
+from ranking.words import words as words_of
 from service import executors
 from service.index.documents import Index
 from service.index.query import listing
@@ -164,7 +165,7 @@ async def _asked(query: Query, *, brief: bool) -> Bag:
 
 def short(text: str) -> bool:
     """Whether a query has few distinct words, as a question or a sentence has."""
-    return len(set(islice(tokens.words(text), 4 * SHORT))) < SHORT
+    return len(set(islice(words_of(text), 4 * SHORT))) < SHORT
 
 
 async def first(index: Index, ranked: Iterator[Hit], limit: int, query: Query) -> list[Hit]:

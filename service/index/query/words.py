@@ -14,6 +14,7 @@ from service import executors
 from service.index.documents import Index
 from service.index.rows import checksums, terms
 from service.index.rows.checksums import Part
+from service.index.rows.columns import indexed
 
 # number of those without stored terms, and of characters of each
 SAMPLE_TEXTS = 512
@@ -35,6 +36,7 @@ class Vocabulary:
 
     def __init__(self) -> None:
         self.computed: LRUCache[str, Bag] = LRUCache(_COMPUTED_BYTES, lambda own: len(own) + 256)
+        self._filled = False
         self._known: Frequencies | None = None
         self._version = -1
         self._counted = 0.0
@@ -51,6 +53,15 @@ class Vocabulary:
         if version != self._version and rested and (self._task is None or self._task.done()):
             self._task = asyncio.create_task(self._count(index, version))
         return self._known
+
+    async def column(self, index: Index) -> str:
+        """The column that searches by words read: that of the texts until all words are stored."""
+        if not self._filled:
+            held = await indexed(index.table)
+            if "text" in held and terms.WORDS not in held:
+                return "text"
+            self._filled = terms.WORDS in held
+        return terms.WORDS
 
     async def _count(self, index: Index, version: int) -> Frequencies:
         async with self._counting:

@@ -6,31 +6,29 @@ import pyarrow as pa
 from lancedb.index import FTS, Bitmap, BTree, LabelList
 from lancedb.table import AsyncTable
 
-from service.index.rows import schema
+from ranking.words import INDEX
+from service.index import sql
+from service.index.rows import schema, terms
 from service.index.rows.keyed import conflicting
 
-# most English texts have these words, so they do not tell documents apart
-STOP_WORDS = (
-    "a an and are as at be but by for if in into is it no not of on or such that the their then "
-    "there these they this to was will with"
-)
+# documents whose words an earlier version has not stored
+LACKING = sql.every(sql.LIVE, sql.negated(sql.given(terms.WORDS)))
 
 
 async def prepare(table: AsyncTable, *, again: bool = False) -> None:
     """Build the scalar and full-text indexes that a table lacks, or all of them again."""
-    held = set() if again else await _held(table)
+    held = {} if again else await indexed(table)
     wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
         "id": BTree(),
-        # ICU segments scripts without blanks; with it Lance would leave out the stop words of all
-        # languages, among them the English cat, dog and war
-        "text": FTS(
-            with_position=False, base_tokenizer="icu/split", custom_stop_words=STOP_WORDS.split()
-        ),
         "links": LabelList(),
     }
     for field in await table.schema():
         if field.name.startswith(schema.PREFIX):
             wanted[field.name] = _of_metadata(field.type)
+    if terms.WORDS not in held:
+        filled = await _filled(table)
+        # until an upgrade has filled the words, searches read an index of another form
+        wanted |= {terms.WORDS: FTS(**INDEX)} if filled else {"text": FTS(base_tokenizer="icu")}
     for column, config in wanted.items():
         if column in held:
             continue
@@ -38,12 +36,20 @@ async def prepare(table: AsyncTable, *, again: bool = False) -> None:
             await table.create_index(column, config=config)
         except RuntimeError as error:
             # two processes may prepare a new table at once, and the first one builds the index
-            if again or not conflicting(error) or column not in await _held(table):
+            if again or not conflicting(error) or column not in await indexed(table):
                 raise
+    held = await indexed(table)
+    if terms.WORDS in held and "text" in held:
+        await table.drop_index(held["text"])
 
 
-async def _held(table: AsyncTable) -> set[str]:
-    return {built.columns[0] for built in await table.list_indices()}
+async def indexed(table: AsyncTable) -> dict[str, str]:
+    """The columns with an index, and the name of each index."""
+    return {built.columns[0]: built.name for built in await table.list_indices()}
+
+
+async def _filled(table: AsyncTable) -> bool:
+    return terms.WORDS in (await table.schema()).names and not await table.count_rows(LACKING)
 
 
 def _of_metadata(kind: pa.DataType) -> BTree | Bitmap | LabelList:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from ranking.words import lined
 from service.index.rows import outline, terms, vectors
 from service.index.rows.checksums import restate, seal, texts
 from service.index.rows.fields import FieldType, column
@@ -45,6 +46,8 @@ def table(
     pairs = list(zip(records, digests, strict=True))
     if terms.COLUMN in schema.names:
         columns[terms.COLUMN] = [terms.sealed(r.text, held) for r, held in pairs]
+    if terms.WORDS in schema.names:
+        columns[terms.WORDS] = [lined(r.text, r.encoding.ends) for r in records]
     if outline.COLUMN in schema.names:
         columns[outline.COLUMN] = [outline.sealed(r.outline, held) for r, held in pairs]
     for name, kind in fields.items():

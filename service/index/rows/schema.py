@@ -18,7 +18,11 @@ PREFIX = "metadata_"
 # Without it, two simultaneous upserts of one new id both insert a row, without an error.
 PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
 
-OPTIONAL = (pa.field(terms.COLUMN, pa.binary()), pa.field(outline.COLUMN, pa.binary()))
+OPTIONAL = (
+    pa.field(terms.COLUMN, pa.binary()),
+    pa.field(outline.COLUMN, pa.binary()),
+    pa.field(terms.WORDS, pa.string()),
+)
 
 _ARROW = {
     "string": pa.string(),

@@ -1,9 +1,16 @@
-"""The column ``terms``: a document's words and pairs of words, as ``ranking.bags`` has them."""
+"""The words of a document: the columns ``words`` and ``terms``.
+
+LanceDB indexes ``words``, the lines of ``ranking.words``. ``terms`` counts words and pairs of words
+as ``ranking.bags`` does.
+"""
 
 from ranking.bags import Bag, bag
 from service.index.rows.seals import seal, unseal
 
 COLUMN = "terms"
+WORDS = "words"
+# what an earlier version stored has other words, and counts as missing
+_FORM = "words "
 
 
 def sealed(text: str, digest: str) -> bytes:
@@ -13,9 +20,9 @@ def sealed(text: str, digest: str) -> bytes:
         text: of the document.
         digest: value of the column ``digest``.
     """
-    return seal(bag(text), digest)
+    return seal(bag(text), _FORM + digest)
 
 
 def opened(stored: bytes | None, digest: str) -> Bag | None:
     """The features of a stored value; None if it is missing or damaged."""
-    return unseal(stored, digest)
+    return unseal(stored, _FORM + digest)
