@@ -5,15 +5,18 @@ Large Scale Multitask Learning"). The weight of a feature is ``(1 + log tf) * id
 docs/explanation/experiments/search.md, "Words of whole documents".
 """
 
+import string
 from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ranking.words import hashed, pairs_of
+from ranking.words import hashed, hashes, pairs_of
 
 BUCKETS = 1 << 20
+# letters and digits that stand alone: they and pairs of them say nothing of a whole document
+SINGLE = hashes(string.ascii_lowercase + string.digits)
 # the most frequent features of a document count
 MOST_FEATURES = 5400
 # bytes of a feature
@@ -33,7 +36,8 @@ follows: the high four bits of its bucket, then the level of its count.
 def bag(text: str) -> Bag:
     """The most frequent features of a text; of equally frequent ones words come before pairs."""
     words = hashed(text)
-    kinds = [np.unique(part % BUCKETS, return_counts=True) for part in (words, pairs_of(words))]
+    pairs = pairs_of(words[~np.isin(words, SINGLE)])
+    kinds = [np.unique(part % BUCKETS, return_counts=True) for part in (words, pairs)]
     places = np.concatenate([found for found, _ in kinds])
     counts = np.concatenate([found for _, found in kinds])
     kept = np.argsort(-counts, kind="stable")[:MOST_FEATURES]

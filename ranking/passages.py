@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 
 import numpy as np
 from ahocorasick_rs import AhoCorasick
@@ -25,10 +25,6 @@ _BLANK = re.compile(r"\s+")
 _JOINED = frozenset("\u200d\U0001f3fb\U0001f3fc\U0001f3fd\U0001f3fe\U0001f3ff")
 # words of a query that are looked for in the texts of candidates
 MOST_TERMS = 32
-# a little more than the idf of a word in half of the documents
-_RARE = 0.6932
-# in fewer documents a word of half of them may still be what the query is about
-_FEW = 20
 # of all words in the texts of one comparison
 _MOST_OCCURRENCES = 1_000_000
 # characters that are searched at a time
@@ -64,19 +60,16 @@ class Terms:
 NONE = Terms({}, 0.0, 0)
 
 
-def terms(text: str, top_terms: str, frequencies: Frequencies, *, common: bool = False) -> Terms:
+def terms(text: str, frequencies: Frequencies, *, common: bool = False) -> Terms:
     """The first top terms of a text, without those of half of the documents if these are many.
 
     Args:
         text: a query.
-        top_terms: of it.
         frequencies: of words in the documents.
         common: whether to keep words that half of the documents have.
     """
-    top = top_terms.split()[:MOST_TERMS]
-    idf = zip(top, frequencies.of_words(top).tolist(), strict=True)
-    least = _RARE if frequencies.documents >= _FEW and not common else 0.0
-    weights = {word: weight for word, weight in idf if weight > least}
+    idf = dict(islice(frequencies.of_text(text).items(), MOST_TERMS))
+    weights = idf if common else frequencies.rare(idf)
     return Terms(weights, sum(weights.values()), len(" ".join(every(text[:_QUERY]))))
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from itertools import chain, islice, pairwise
 from typing import Any
 
@@ -67,7 +67,7 @@ _STEP = 1 << 16
 _SHARED = re.compile(rf"[{LETTERS}]{{2}}$|[{SYLLABLES}]$")
 _AROUND = ".,;:!?()[]\"'"
 # words between blanks that are remembered, and their characters
-_KEPT, _KEPT_LENGTH = 1 << 15, 48
+_KEPT, _KEPT_LENGTH = 1 << 14, 48
 _STEM = Stemmer("english", 0).stemWord
 # a word with one of these as its stem is another word: "theses", "willing"
 _COMMON = frozenset(
@@ -82,6 +82,11 @@ def words(text: str) -> Iterator[str]:
     A script without blanks has no words: its runs of two or three characters count instead.
     """
     return _of(_whole(text), _ASKED)
+
+
+def forms(text: str) -> Iterator[str]:
+    """The same words with their endings, one for each of ``words``."""
+    return _of(_whole(text), _FORMS)
 
 
 def every(text: str) -> Iterator[str]:
@@ -128,6 +133,7 @@ def placed(text: str, wanted: Collection[str] | None = None) -> Iterator[tuple[s
         for run in _RUN.finditer(token[0]):
             first = token.start() + run.start()
             for word, start, end in _parts(run[0], shorter=wanted is not None):
+                word = stem(word)
                 if wanted is None or word in wanted:
                     yield word, first + start, first + end
 
@@ -145,8 +151,8 @@ def folded(run: str) -> str:
 
 
 def hashed(text: str) -> NDArray[np.uint32]:
-    """The hash of each word, in the order of the text."""
-    return hashes(words(text))
+    """The hash of each word with its ending, in the order of the text."""
+    return hashes(forms(text))
 
 
 def hashes(found: Iterable[str]) -> NDArray[np.uint32]:
@@ -162,18 +168,19 @@ def pairs_of(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 class _Known(dict[str, tuple[str, ...]]):
     """The words of what stands between two blanks."""
 
-    def __init__(self, *, shorter: bool) -> None:
+    def __init__(self, end: Callable[[str], str], *, shorter: bool = False) -> None:
         super().__init__()
+        self._end = end
         self._shorter = shorter
 
     def __missing__(self, token: str) -> tuple[str, ...]:
         plain = token.strip(_AROUND)
         if plain.isascii() and plain.isalnum() and len(plain) <= _KEPT_LENGTH:
             # most tokens, in a third of the time
-            found: tuple[str, ...] = (_stemmed(plain.lower()),)
+            found: tuple[str, ...] = (self._end(plain.lower()),)
         else:
             runs = (_parts(run, shorter=self._shorter) for run in _RUN.findall(token))
-            found = tuple(word for word, _, _ in chain.from_iterable(runs))
+            found = tuple(self._end(word) for word, _, _ in chain.from_iterable(runs))
         if len(token) <= _KEPT_LENGTH:
             if len(self) >= _KEPT:
                 self.clear()
@@ -181,7 +188,13 @@ class _Known(dict[str, tuple[str, ...]]):
         return found
 
 
-_ASKED, _HELD = _Known(shorter=False), _Known(shorter=True)
+def stem(word: str) -> str:
+    """A folded word without its English ending."""
+    found = _STEM(word)
+    return word if found in _COMMON else found
+
+
+_ASKED, _HELD, _FORMS = _Known(stem), _Known(stem, shorter=True), _Known(str)
 
 
 def _of(text: str, known: _Known) -> Iterator[str]:
@@ -228,7 +241,7 @@ def _parts(run: str, *, shorter: bool) -> Iterator[tuple[str, int, int]]:
         word, first = part[0], part.start()
         most = _OF_LETTERS if part[1] else _OF_SYLLABLES if part[2] else 0
         if not most:
-            yield _stemmed(word), *(part.span() if same else (0, len(run)))
+            yield word, *(part.span() if same else (0, len(run)))
             continue
         longest = min(most, len(word))
         # words of one letter are rare
@@ -236,8 +249,3 @@ def _parts(run: str, *, shorter: bool) -> Iterator[tuple[str, int, int]]:
             for at in range(len(word) - size + 1):
                 place = (first + at, first + at + size) if same else (0, len(run))
                 yield word[at : at + size], *place
-
-
-def _stemmed(word: str) -> str:
-    stem = _STEM(word)
-    return word if stem in _COMMON else stem

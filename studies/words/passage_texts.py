@@ -107,7 +107,7 @@ async def candidates(index: Index, judged: Judged) -> Found:
     """The candidates of one query."""
     query, frequencies = judged.query, await index.vocabulary.frequencies(index)
     top = frequencies.top_terms(query.text)
-    terms = ranking.terms(query.text, top, frequencies)
+    terms = ranking.terms(query.text, frequencies)
     words = list(terms.weights)
     lists = (
         await by_window(index, query, CANDIDATES, None),

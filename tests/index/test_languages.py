@@ -65,7 +65,8 @@ CASES: dict[str, list[tuple[str, str, str]]] = {
         ("елка", "Зелёная ёлка", "Зелёная трава"),
     ],
     "long words": [
-        ("a94a8fe5ccb19ba61c4c0873d391e987982fbbd3",) * 2 + ("b94a8fe5ccb19ba61c4c0873d391e987982f",),
+        ("a94a8fe5ccb19ba61c4c0873d391e987982fbbd3",) * 2
+        + ("b94a8fe5ccb19ba61c4c0873d391e987982f",),
         ("высококвалифицированный", "высококвалифицированный инженер", "молодой инженер"),
         ("საქართველოსთვის", "ეს საქართველოსთვის არის", "ეს კარგი არის"),
         ("f" * 128, f"see {'f' * 128} here", f"see {'f' * 127} here"),
@@ -101,16 +102,14 @@ CASES: dict[str, list[tuple[str, str, str]]] = {
         ("H2O", "H₂O boils", "HO boils"),
     ],
     "divided words": [
-        ("committee proposal", "The commit-\ntee ap-\nproved the pro-\nposal.", "The train leaves."),
+        (
+            "committee proposal",
+            "The commit-\ntee ap-\nproved the pro-\nposal.",
+            "The train leaves.",
+        ),
         ("known", "a well-\nknown fact", "a fact"),
     ],
 }
-
-
-@pytest.fixture(scope="module")
-def server(light_server: Server) -> Server:
-    """The words matter, and no vector."""
-    return light_server
 
 
 @pytest.mark.parametrize("kind", CASES)

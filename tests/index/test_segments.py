@@ -82,7 +82,11 @@ def parts(place: Place) -> dict[str, list[int]]:
 
 
 async def scores(table: AsyncTable, text: str) -> dict[str, float]:
-    query = table.query().nearest_to_text(" ".join(words(text)), columns="words").select(["id", "_score"])
+    query = (
+        table.query()
+        .nearest_to_text(" ".join(words(text)), columns="words")
+        .select(["id", "_score"])
+    )
     return {row["id"]: row["_score"] for row in await query.limit(100).to_list()}
 
 

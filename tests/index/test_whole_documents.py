@@ -13,7 +13,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from ranking import bags
 from ranking.bags import BUCKETS, bag, cosines
 from ranking.terms import count
-from ranking.words import words
+from ranking.words import forms, words
 from service.index import commits, filling
 from service.index.commits import Upsert
 from service.index.documents import Index
@@ -46,7 +46,9 @@ def server(light_server: Server) -> Server:
 def reference(pairs: tuple[int, int]) -> list[float]:
     """The cosines between the query and the texts, as scikit-learn computes them."""
     vectorizer = CountVectorizer(
-        tokenizer=lambda text: [*words(text)], token_pattern=None, ngram_range=pairs
+        tokenizer=lambda text: [one for one in forms(text) if len(one) > 1],
+        token_pattern=None,
+        ngram_range=pairs,
     )
     counts = vectorizer.fit_transform([*TEXTS.values(), QUERY]).toarray()
     containing = (counts[:-1] > 0).sum(axis=0)

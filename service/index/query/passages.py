@@ -144,11 +144,11 @@ async def search(
     mistakes = index.row_cache.mistakes
     frequencies = await index.vocabulary.frequencies(index)
     top = await executors.STORE.run(frequencies.top_terms, query.text)
-    asked = Asked(query, mode, ranking.terms(query.text, top, frequencies), form.documents)
+    asked = Asked(query, mode, ranking.terms(query.text, frequencies), form.documents)
     candidates = await _candidates(index, asked, top, where)
     if mode == "words" and not (candidates and asked.terms.weights):
         # no document has any of the rare words, or the query has none
-        every = ranking.terms(query.text, top, frequencies, common=True)
+        every = ranking.terms(query.text, frequencies, common=True)
         if every.weights != asked.terms.weights:
             asked = replace(asked, terms=every)
             candidates = await _candidates(index, asked, top, where)
