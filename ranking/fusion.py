@@ -37,11 +37,12 @@ def shares(ids: Sequence[Id], scores: Sequence[float]) -> dict[Id, float]:
     return {name: (score - scores[-1]) / span for name, score in zip(ids, scores, strict=True)}
 
 
-def standard(scores: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Scores with mean 0 and standard deviation 1; 0 everywhere if all are the same."""
-    if not scores.size:
-        return scores
-    found: NDArray[np.float64] = (scores - scores.mean()) / max(float(scores.std()), 1e-9)
+def standard(scores: NDArray[np.float64], least: int = 1) -> NDArray[np.float64]:
+    """Scores with mean 0 and standard deviation 1, as if zeros made them at least so many."""
+    size = max(least, scores.size)
+    mean = scores.sum() / size
+    deviation = max(float((scores**2).sum() / size - mean**2), 0.0) ** 0.5
+    found: NDArray[np.float64] = (scores - mean) / max(deviation, 1e-9)
     return found
 
 
@@ -55,5 +56,7 @@ def hybrid(
         words: the words' cosines, whose long tail the root shortens; BM25 for a short query.
         brief: whether the query is short.
     """
-    share = DENSE_SHORT if brief else DENSE
-    return share * standard(dense) + (1 - share) * standard(words if brief else np.sqrt(words))
+    if brief:
+        # a word that one of five documents has says as much as one that one of many has
+        return DENSE_SHORT * standard(dense) + (1 - DENSE_SHORT) * standard(words, DEEP)
+    return DENSE * standard(dense) + (1 - DENSE) * standard(np.sqrt(words))
