@@ -15,7 +15,7 @@ from scipy.sparse import csr_array
 from ranking.words import hashed, hashes, pairs_of
 
 BUCKETS = 1 << 20
-# letters and digits that stand alone: they and pairs of them say nothing of a whole document
+# one letter or digit: it and pairs of it say nothing of a whole document
 SINGLE = hashes(string.ascii_lowercase + string.digits)
 # the most frequent features of a document count
 MOST_FEATURES = 5400

@@ -223,7 +223,7 @@ def _parted(text: str, at: int) -> bool:
 def _densest(text: str, start: int, end: int, size: int, asked: Terms) -> int:
     places = [
         (start + first, start + last, word)
-        for word, first, last in placed(text[start:end], asked.weights)
+        for word, first, last in placed(text[start:end], asked.weights.keys())
     ]
     room = size - int(_LEAD * size)
     best, weight, first, at = 0.0, 0.0, 0, start

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from itertools import chain, islice, pairwise
 from typing import Any
 
@@ -37,8 +37,6 @@ LETTERS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u30a0-\u30ff"
 # Han, hiragana and Hangul with fewer; Korean particles follow a noun without a blank
 SYLLABLES = "\u3005-\u3007\u3040-\u309f\u3400-\u9fff\uac00-\ud7a3\uf900-\ufaff\U00020000-\U0003ffff"
 UNSPACED = LETTERS + SYLLABLES
-# characters of a word in them
-_OF_LETTERS, _OF_SYLLABLES = 3, 2
 # soft hyphens, joiners, blanks without width, and such
 SILENT = "\u00ad\u034f\u0640\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2069\ufe00-\ufe0f\ufeff"
 # accents, and the vowels of Arabic and Hebrew; the breve of the letter й stays
@@ -52,6 +50,8 @@ _LATIN = str.maketrans("øłđðħŧı", "olddhti") | str.maketrans({"æ": "ae",
 # Characters. A longer word is cut, and so is what is composed at once: that takes time with the
 # square of a run of marks.
 _LONGEST = 128
+# characters of a word: of most scripts, of letters, of syllables
+_SIZES = _LONGEST, 3, 2
 _RAISED = re.compile("[⁰¹²³⁴-⁹]+")
 _LETTER = r"[^\W\d_]"
 _ABBREVIATION = rf"{_LETTER}(?:\.{_LETTER}){{1,9}}+\.?(?!\.?\w)"
@@ -60,12 +60,9 @@ _RUN = re.compile(rf"{_ABBREVIATION}|{_SIGNED}|[\w{MARKS}{SILENT}\u2100-\u214f\u
 _PART = re.compile(
     rf"([{LETTERS}]+)|([{SYLLABLES}]+)|{_SIGNED}|(?:[^\W_{UNSPACED}]|[{MARKS}]){{1,{_LONGEST}}}"
 )
-_DIVISION = re.compile(r"-\r?\n[ \t]*(?=\w)")
-_FIRST, _LAST = re.compile(r"\w{1,64}"), re.compile(r"\w{1,64}$")
-# characters that one step splits, so that no step grows with the text
-_STEP = 1 << 16
-_SHARED = re.compile(rf"[{LETTERS}]{{2}}$|[{SYLLABLES}]$")
-_AROUND = ".,;:!?()[]\"'"
+# a hyphen and a line's end that divide a word
+_DIVISION = re.compile(r"-(?<=[^\W\d_A-Z]-)\r?\n[ \t]*(?=[^\W\d_A-Z])")
+_TOKEN = re.compile(r"\S+")
 # words between blanks that are remembered, and their characters
 _KEPT, _KEPT_LENGTH = 1 << 14, 48
 _STEM = Stemmer("english", 0).stemWord
@@ -81,26 +78,22 @@ def words(text: str) -> Iterator[str]:
 
     A script without blanks has no words: its runs of two or three characters count instead.
     """
-    return _of(_whole(text), _ASKED)
+    return _of(text, _ASKED)
 
 
 def forms(text: str) -> Iterator[str]:
     """The same words with their endings, one for each of ``words``."""
-    return _of(_whole(text), _FORMS)
+    return _of(text, _FORMS)
 
 
 def every(text: str) -> Iterator[str]:
     """The words that an index holds: also those of shorter queries, and halves of divided words."""
     halves = (
-        half[0]
-        for place in _divisions(text)
-        for half in (
-            _LAST.search(text, max(0, place.start() - 64), place.start()),
-            _FIRST.match(text, place.end()),
-        )
-        if half
+        f"{text[max(0, at.start() - 64) : at.start()].split()[-1]} "
+        f"{text[at.end() : at.end() + 64].split()[0]}"
+        for at in _DIVISION.finditer(text)
     )
-    return islice(chain(_of(_whole(text), _HELD), words(" ".join(halves))), MOST_WORDS)
+    return islice(chain(_of(text, _HELD), words(" ".join(halves))), MOST_WORDS)
 
 
 def lined(text: str, ends: Sequence[int]) -> str:
@@ -119,15 +112,14 @@ def lined(text: str, ends: Sequence[int]) -> str:
     return "".join(lines)
 
 
-def placed(text: str, wanted: Collection[str] | None = None) -> Iterator[tuple[str, int, int]]:
+def placed(text: str, wanted: Set[str] | None = None) -> Iterator[tuple[str, int, int]]:
     """Words, each with its first character and one past its last.
 
     Args:
         text: to look into.
-        wanted: the words to find; None stands for all that a query would ask for.
+        wanted: the words to find; without it, all that a query would ask for.
     """
-    wanted = None if wanted is None else frozenset(wanted)
-    for token in re.finditer(r"\S+", text):
+    for token in _TOKEN.finditer(text):
         if wanted is not None and wanted.isdisjoint(_HELD[token[0]]):
             continue
         for run in _RUN.finditer(token[0]):
@@ -165,7 +157,7 @@ def pairs_of(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
     return words[:-1] * np.uint32(0x9E3779B1) ^ words[1:]
 
 
-class _Known(dict[str, tuple[str, ...]]):
+class _Known(dict[str, Iterable[str]]):
     """The words of what stands between two blanks."""
 
     def __init__(self, end: Callable[[str], str], *, shorter: bool = False) -> None:
@@ -173,19 +165,17 @@ class _Known(dict[str, tuple[str, ...]]):
         self._end = end
         self._shorter = shorter
 
-    def __missing__(self, token: str) -> tuple[str, ...]:
-        plain = token.strip(_AROUND)
-        if plain.isascii() and plain.isalnum() and len(plain) <= _KEPT_LENGTH:
-            # most tokens, in a third of the time
-            found: tuple[str, ...] = (self._end(plain.lower()),)
-        else:
-            runs = (_parts(run, shorter=self._shorter) for run in _RUN.findall(token))
-            found = tuple(self._end(word) for word, _, _ in chain.from_iterable(runs))
-        if len(token) <= _KEPT_LENGTH:
-            if len(self) >= _KEPT:
-                self.clear()
-            self[token] = found
-        return found
+    def __missing__(self, token: str) -> Iterable[str]:
+        runs = (_parts(run[0], shorter=self._shorter) for run in _RUN.finditer(token))
+        found = (self._end(word) for word, _, _ in chain.from_iterable(runs))
+        if len(token) > _KEPT_LENGTH:
+            return found
+        if len(self) >= _KEPT:
+            self.clear()
+        # most tokens are one word, which takes a third of the time
+        plain = token.strip(".,;:!?()[]\"'").lower()
+        one = plain.isascii() and plain.isalnum()
+        return self.setdefault(token, (self._end(plain),) if one else tuple(found))
 
 
 def stem(word: str) -> str:
@@ -198,39 +188,8 @@ _ASKED, _HELD, _FORMS = _Known(stem), _Known(stem, shorter=True), _Known(str)
 
 
 def _of(text: str, known: _Known) -> Iterator[str]:
-    tokens = chain.from_iterable(map(str.split, _steps(text)))
+    tokens = (token[0] for token in _TOKEN.finditer(_DIVISION.sub("", text)))
     return islice(chain.from_iterable(map(known.__getitem__, tokens)), MOST_WORDS)
-
-
-def _steps(text: str) -> Iterator[str]:
-    at = 0
-    while at < len(text):
-        end = at + _STEP
-        blank = max(text.rfind(" ", at + 1, end), text.rfind("\n", at + 1, end))
-        if end >= len(text) or blank > 0:
-            end = blank if end < len(text) else end
-            yield text[at:end]
-            at = end
-        else:
-            yield text[at:end]
-            # so that each run of characters is whole in one of both steps
-            shared = _SHARED.search(text, end - 2, end)
-            at = end - len(shared[0]) if shared else end
-
-
-def _divisions(text: str) -> Iterator[re.Match[str]]:
-    """The places where a hyphen and a line's end divide a word."""
-    return (
-        place
-        for place in _DIVISION.finditer(text)
-        if text[max(0, place.start() - 1)].islower() and text[place.end()].islower()
-    )
-
-
-def _whole(text: str) -> str:
-    """The text with divided words joined."""
-    edges = [0, *chain.from_iterable(place.span() for place in _divisions(text)), len(text)]
-    return "".join(text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True))
 
 
 def _parts(run: str, *, shorter: bool) -> Iterator[tuple[str, int, int]]:
@@ -238,14 +197,10 @@ def _parts(run: str, *, shorter: bool) -> Iterator[tuple[str, int, int]]:
     plain = folded(run).replace(".", "")
     same = len(plain) == len(run)
     for part in _PART.finditer(plain):
-        word, first = part[0], part.start()
-        most = _OF_LETTERS if part[1] else _OF_SYLLABLES if part[2] else 0
-        if not most:
-            yield word, *(part.span() if same else (0, len(run)))
-            continue
+        word, most = part[0], _SIZES[part.lastindex or 0]
         longest = min(most, len(word))
         # words of one letter are rare
-        for size in range(min(longest, most - 1) if shorter else longest, longest + 1):
-            for at in range(len(word) - size + 1):
-                place = (first + at, first + at + size) if same else (0, len(run))
-                yield word[at : at + size], *place
+        least = min(longest, most - 1) if shorter and part.lastindex else longest
+        for size in range(least, longest + 1):
+            for at in range(part.start(), part.end() - size + 1):
+                yield plain[at : at + size], *((at, at + size) if same else (0, len(run)))

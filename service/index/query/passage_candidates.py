@@ -86,7 +86,8 @@ async def _by_every_window(
     search = search.select(columns).with_row_id()
     async for batch in await search.to_batches(max_batch_length=_SCAN_ROWS):
         rows = pa.Table.from_batches([batch])
-        best = await executors.STORE.run(scored, rows, Asked(query, "cosine", ranking.NONE, limit))
+        asked = Asked(query, "cosine", ranking.NONE, limit, None)
+        best = await executors.STORE.run(scored, rows, asked)
         # a row whose windows contradict themselves has no score
         pairs = zip(rows["_rowid"].to_pylist(), texts(rows["id"]), strict=True)
         held |= {row: best[name].best for row, name in pairs if name in best}

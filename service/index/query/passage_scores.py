@@ -13,7 +13,7 @@ import pyarrow as pa
 from ranking import passages as ranking
 from ranking.words import lined
 from service.index.query.reading import Query
-from service.index.rows import records, terms, vectors
+from service.index.rows import records, vectors
 from service.index.rows.checksums import texts
 from windowing.pooling import Vectors
 
@@ -30,12 +30,14 @@ class Asked:
     Attributes:
         terms: words of the query.
         documents: number of documents of the answer.
+        column: that the words of documents are read from; None if they do not count.
     """
 
     query: Query
     mode: Mode
     terms: ranking.Terms
     documents: int
+    column: str | None
 
     def scores(self, cosines: Vectors, shares: Vectors) -> Vectors:
         """The scores of windows with some cosines and shares of the query's words."""
@@ -75,7 +77,7 @@ class Scored:
 def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
     """The documents of some rows by id, without those whose windows contradict themselves."""
     ends, blobs = ends_of(rows), vectors.blobs(rows["windows"])
-    held = words_of(rows, ends)
+    held = _words(rows, ends, asked)
     whole = [
         place
         for place, blob in enumerate(blobs)
@@ -103,15 +105,15 @@ def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
     return found
 
 
-def words_of(rows: pa.Table, ends: Sequence[list[int]]) -> list[str] | None:
-    """The words of each document, stored or made from its text; None if neither was read."""
-    if terms.WORDS in rows.schema.names:
-        # a version that does not know the column may have written a document
-        held = zip(rows[terms.WORDS].to_pylist(), ends, strict=True)
-        return ["\n" * len(own) if words is None else words for words, own in held]
-    if "text" in rows.schema.names:
-        return list(map(lined, texts(rows["text"]), ends))
-    return None
+def _words(rows: pa.Table, ends: Sequence[list[int]], asked: Asked) -> list[str] | None:
+    """The words of each document, stored or made from its text; None if they do not count."""
+    if asked.column is None:
+        return None
+    held = rows[asked.column].to_pylist()
+    if asked.column == "text":
+        return list(map(lined, held, ends))
+    # a version that does not know the column may have written a document
+    return [words or "\n" * len(own) for words, own in zip(held, ends, strict=True)]
 
 
 def _whole(blob: bytes | None, ends: Sequence[int], asked: Asked) -> bool:

@@ -144,7 +144,9 @@ async def search(
     mistakes = index.row_cache.mistakes
     frequencies = await index.vocabulary.frequencies(index)
     top = await executors.STORE.run(frequencies.top_terms, query.text)
-    asked = Asked(query, mode, ranking.terms(query.text, frequencies), form.documents)
+    column = await index.vocabulary.column(index)
+    own = ranking.terms(query.text, frequencies)
+    asked = Asked(query, mode, own, form.documents, None if mode == "cosine" else column)
     candidates = await _candidates(index, asked, top, where)
     if mode == "words" and not (candidates and asked.terms.weights):
         # no document has any of the rare words, or the query has none
@@ -152,15 +154,10 @@ async def search(
         if every.weights != asked.terms.weights:
             asked = replace(asked, terms=every)
             candidates = await _candidates(index, asked, top, where)
-    worded = await index.vocabulary.column(index) == terms.WORDS
-    parts = (Part.WINDOWS,) if mode == "cosine" or worded else (Part.WINDOWS, Part.TEXT)
-    further = [terms.WORDS] if worded else []
     scores: dict[str, float] = {}
     kept: dict[str, Scored] = {}
     async for group in _groups(candidates, mode != "cosine"):
-        made, sound = await _compared(
-            index, group, parts, [] if mode == "cosine" else further, asked
-        )
+        made, sound = await _compared(index, group, asked)
         scores |= {name: one.best for name, one in made.items()}
         kept |= sound
         # what the answer will need is not read again
@@ -169,8 +166,7 @@ async def search(
         # other documents than the found ones were read
         return await search(index, query, mode, form, where)
     held = {one.id: one for one in candidates}
-    ranked = [held[name] for name in _ordered(scores)]
-    return await _answer(index, ranked, kept, further, asked, form)
+    return await _answer(index, [held[name] for name in _ordered(scores)], kept, asked, form)
 
 
 async def _candidates(index: Index, asked: Asked, top: str, where: Where | None) -> list[Candidate]:
@@ -209,7 +205,6 @@ async def _answer(
     index: Index,
     ranked: Sequence[Candidate],
     kept: Mapping[str, Scored],
-    further: Sequence[str],
     asked: Asked,
     form: Form,
 ) -> list[Found]:
@@ -219,13 +214,12 @@ async def _answer(
         index: contains the documents.
         ranked: the documents, the best first.
         kept: the first ones, with the scores of their windows.
-        further: the column of words, if the index has it.
         asked: the query.
         form: of the answer.
     """
     found: list[Found] = []
     rest = list(ranked)
-    further = [*further, *outline.columns(index.schema.names)]
+    further = outline.columns(index.schema.names)
     while rest and len(found) < form.documents:
         wanted = form.documents - len(found)
         part, rest = rest[:wanted], rest[wanted:]
@@ -233,7 +227,8 @@ async def _answer(
         async for rows in _rows(index, known, _REST, further):
             found += _reserved(await executors.WORDS.run(_found, rows, kept, asked, form), asked)
         unknown = [one for one in part if one.id not in kept]
-        async for rows in _rows(index, unknown, (*_REST, Part.WINDOWS), further):
+        words = [asked.column] if asked.column == terms.WORDS else []
+        async for rows in _rows(index, unknown, (*_REST, Part.WINDOWS), [*further, *words]):
             made = await executors.WORDS.run(scored, rows, asked)
             found += _reserved(await executors.WORDS.run(_found, rows, made, asked, form), asked)
     return sorted(found, key=lambda one: (-one.passages[0].score, one.id))
@@ -271,11 +266,7 @@ async def _groups(candidates: Sequence[Candidate], text: bool) -> AsyncIterator[
 
 
 async def _compared(
-    index: Index,
-    group: Sequence[Candidate],
-    parts: Sequence[Part],
-    further: Sequence[str],
-    asked: Asked,
+    index: Index, group: Sequence[Candidate], asked: Asked
 ) -> tuple[dict[str, Scored], dict[str, Scored]]:
     """The candidates of a group with their scores, and the best of them, which are verified.
 
@@ -283,14 +274,15 @@ async def _compared(
     """
     names, rows = [one.id for one in group], [one.row for one in group]
     known = index.row_cache.find(index.table, rows)
-    read = await take(index.table, rows, [*checksums.columns(*parts), *further], known)
+    words = [asked.column] if asked.column else []
+    read = await take(index.table, rows, [*checksums.columns(Part.WINDOWS), *words], known)
     made = await executors.WORDS.run(scored, read, asked)
     best = sorted(made, key=lambda name: -made[name].best)[: asked.documents]
     first = read.filter(pc.is_in(read["id"], pa.array(best, pa.string())))
     # a row that moved is missing, and one that contradicts itself has no score
-    if len(made) == len(rows) and not any(await index.faults(first, *parts)):
+    if len(made) == len(rows) and not any(await index.faults(first, Part.WINDOWS)):
         return made, {name: made[name] for name in best}
-    sound = await index.read(names, parts, rows, further)
+    sound = await index.read(names, [Part.WINDOWS], rows, words)
     made = await executors.WORDS.run(scored, sound, asked)
     return made, made
 
@@ -298,16 +290,12 @@ async def _compared(
 def _found(rows: pa.Table, scored: Mapping[str, Scored], asked: Asked, form: Form) -> list[Found]:
     """The documents of some rows, without those that changed since their windows were read."""
     documents = cosines(matrix(rows), asked.query.vector)
-    columns = ("id", "digest", "title", "metadata", "text", terms.WORDS)
-    held = rows.select([name for name in columns if name in rows.schema.names]).to_pylist()
+    held = rows.select(["id", "digest", "title", "metadata", "text"]).to_pylist()
     found = []
     for row, cosine, known in zip(held, documents, records.outlines(rows), strict=True):
         one = scored.get(row["id"])
         if one is None or one.digest != row["digest"]:
             continue
-        if asked.mode == "cosine":
-            words = row.get(terms.WORDS) or lined(row["text"], one.ends)
-            one = replace(one, shares=ranking.shares_of([words], asked.terms)[0])
         passages = _passages(row["text"], known or NONE, one, asked, form)
         found.append(
             Found(
@@ -331,6 +319,9 @@ def _passages(text: str, known: Outline, scored: Scored, asked: Asked, form: For
         # blank lines may stand before a heading
         begins = last - len(text[first:last].lstrip())
         score, cosine, share = (float(of[place]) for of in (scores, cosines, shares))
+        if asked.mode == "cosine":
+            words = lined(text[start:end], [end - start])
+            share = float(ranking.shares_of([words], asked.terms)[0][0])
         found.append(
             Passage(
                 start=start,

@@ -17,20 +17,16 @@ LACKING = sql.every(sql.LIVE, sql.negated(sql.given(terms.WORDS)))
 
 async def prepare(table: AsyncTable, *, again: bool = False) -> None:
     """Build the scalar and full-text indexes that a table lacks, or all of them again."""
-    held = {} if again else await indexed(table)
-    wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {
-        "id": BTree(),
-        "links": LabelList(),
-    }
+    held = await indexed(table)
+    wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {"id": BTree(), "links": LabelList()}
+    # until an upgrade has stored all words, searches read the texts' index of an earlier version
+    if terms.WORDS in held or await _filled(table):
+        wanted[terms.WORDS] = FTS(**INDEX)
     for field in await table.schema():
         if field.name.startswith(schema.PREFIX):
             wanted[field.name] = _of_metadata(field.type)
-    if terms.WORDS not in held:
-        filled = await _filled(table)
-        # until an upgrade has filled the words, searches read an index of another form
-        wanted |= {terms.WORDS: FTS(**INDEX)} if filled else {"text": FTS(base_tokenizer="icu")}
     for column, config in wanted.items():
-        if column in held:
+        if column in held and not again:
             continue
         try:
             await table.create_index(column, config=config)
