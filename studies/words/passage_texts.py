@@ -123,7 +123,7 @@ async def candidates(index: Index, judged: Judged) -> Found:
     scores: dict[Mode, dict[int, float]] = {mode: {} for mode in MODES}
     async for read in index.contents(list(rows), Part.TEXT, Part.WINDOWS):
         for mode, made in scores.items():
-            found = scored(read, Asked(query, mode, terms, 10))
+            found = scored(read, Asked(query, mode, terms, 10, "text"))
             made |= {rows[name]: one.best for name, one in found.items()}
         near |= {rows[name]: float(one.cosines.max()) for name, one in found.items()}
     return Found(
