@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ranking.words import hashed, hashes, pairs_of
+from ranking.words import forms, hashes, pairs_of
 
 BUCKETS = 1 << 20
 # one letter or digit: it and pairs of it say nothing of a whole document
@@ -35,7 +35,7 @@ follows: the high four bits of its bucket, then the level of its count.
 
 def bag(text: str) -> Bag:
     """The most frequent features of a text; of equally frequent ones words come before pairs."""
-    words = hashed(text)
+    words = hashes(forms(text))
     pairs = pairs_of(words[~np.isin(words, SINGLE)])
     kinds = [np.unique(part % BUCKETS, return_counts=True) for part in (words, pairs)]
     places = np.concatenate([found for found, _ in kinds])
@@ -85,7 +85,7 @@ def titles_in(
         idf: of each bucket.
     """
     contained = bag_rows([document]).toarray()[0] > 0
-    words = [np.unique(hashed(title) % BUCKETS) for title in titles]
+    words = [np.unique(hashes(forms(title)) % BUCKETS) for title in titles]
     weights = [(idf[own].sum(dtype=np.float64), idf[own] @ contained[own]) for own in words]
     return np.array([part / whole if whole > 0 else np.nan for whole, part in weights])
 
@@ -95,7 +95,7 @@ def title_in(title: str, documents: Sequence[Bag], idf: NDArray[np.float32]) -> 
 
     It is NaN for an empty document.
     """
-    words = np.unique(hashed(title) % BUCKETS)
+    words = np.unique(hashes(forms(title)) % BUCKETS)
     weights = np.zeros(BUCKETS, dtype=np.float64)
     weights[words] = idf[words]
     whole = float(weights.sum())

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ranking.words import hashed, pairs_of
+from ranking.words import forms, hashes, pairs_of
 
 # a set that shares half of its shingles with another has one of its bands with probability .986
 BANDS = 32
@@ -38,7 +38,7 @@ def shingles(text: str) -> Shingles:
 
     A text without words has none.
     """
-    words = hashed(text)
+    words = hashes(forms(text))
     return np.unique(np.concatenate((words, pairs_of(words))))
 
 

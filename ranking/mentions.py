@@ -12,6 +12,7 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from itertools import islice
 
 import numpy as np
@@ -56,7 +57,8 @@ class Mention:
 
 def tokens(name: str) -> list[str]:
     """The tokens of a name, as they are compared; none has a blank."""
-    return [_folded(part[0]) for run in _RUN.finditer(name) for part in _parts(run[0])]
+    runs = _RUN.findall(name)
+    return [_folded(token) for run in runs for token in _TOKEN.findall(run)]
 
 
 class Matcher:
@@ -84,7 +86,12 @@ class Matcher:
             patterns.append("".join([codes[token] for token in parts]))
             self._names.append(number)
         self.left_out = len(names) - len(patterns)
-        self._runs = _Runs(codes)
+
+        @lru_cache(_KEPT_RUNS)
+        def coded(run: str) -> str:
+            return "".join(codes.get(token, _UNKNOWN) for token in tokens(run))
+
+        self._coded = coded
         self._automaton = AhoCorasick(
             patterns,
             matchkind=MatchKind.LeftmostLongest,
@@ -112,7 +119,7 @@ class Matcher:
             at = after
 
     def _within(self, text: str, start: int, end: int) -> Iterator[Mention]:
-        codes = [*map(self._runs.__getitem__, _RUN.findall(text, start, end))]
+        codes = [*map(self._coded, _RUN.findall(text, start, end))]
         found = self._automaton.find_matches_as_indexes("".join(codes))
         if not found:
             return
@@ -132,25 +139,6 @@ class Matcher:
             begin = _token(text, spans[one], first - befores[one])[0]
             stop = _token(text, spans[other], last - befores[other])[1]
             yield Mention(self._names[number], begin, stop)
-
-
-class _Runs(dict[str, str]):
-    """The codes of the tokens of each run of word characters, one character for each."""
-
-    def __init__(self, codes: dict[str, str]) -> None:
-        super().__init__()
-        self._codes = codes
-
-    def __missing__(self, run: str) -> str:
-        found = "".join(self._codes.get(_folded(part[0]), _UNKNOWN) for part in _parts(run))
-        if len(self) >= _KEPT_RUNS:
-            self.clear()
-        self[run] = found
-        return found
-
-
-def _parts(run: str) -> Iterator[re.Match[str]]:
-    return _TOKEN.finditer(run)
 
 
 def _token(text: str, run: tuple[int, int], number: int) -> tuple[int, int]:

@@ -20,10 +20,8 @@ from Stemmer import Stemmer
 # the index of LanceDB over words in the form of ``lined``: it splits them at blanks
 INDEX: dict[str, Any] = {
     "base_tokenizer": "whitespace",
-    "lower_case": False,
     "stem": False,
     "remove_stop_words": False,
-    "ascii_folding": False,
     "max_token_length": None,
 }
 # a text of a million tokens may have more, and its later words add little to what it is about
@@ -142,13 +140,8 @@ def folded(run: str) -> str:
     return unicodedata.normalize("NFC", plain.translate(_LATIN))
 
 
-def hashed(text: str) -> NDArray[np.uint32]:
-    """The hash of each word with its ending, in the order of the text."""
-    return hashes(forms(text))
-
-
 def hashes(found: Iterable[str]) -> NDArray[np.uint32]:
-    """The hash of each word."""
+    """The hash of each word, in their order."""
     return np.fromiter((zlib.crc32(word.encode("utf-8", "replace")) for word in found), np.uint32)
 
 
