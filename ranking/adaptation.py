@@ -132,7 +132,8 @@ class Sample:
         self._links.append(links)
         self._vectors.append(vector)
         if len(windows) > 1:
-            windows = windows[_spread(len(windows))]
+            count = len(windows)
+            windows = windows[np.linspace(0, count - 1, min(count, MOST_WINDOWS)).astype(np.int64)]
             self._differences[fold].append(windows - windows.mean(axis=0))
             if sum(map(len, self._differences[fold])) >= _BATCH:
                 self._sum_up(fold)
@@ -219,8 +220,7 @@ class Sample:
         firsts[own, own] = -np.inf
         wanted = seconds[own, own, None]
         better = (seconds > wanted).sum(1) + (firsts > wanted).sum(1)
-        ranks: NDArray[np.float64] = 1.0 / (1 + better)
-        return ranks
+        return np.asarray(1.0 / (1 + better))
 
 
 def _error(differences: NDArray[np.float64]) -> float:
@@ -235,8 +235,7 @@ def _weights(scatter: NDArray[np.float64]) -> Floats | None:
     if not spread > 0:
         return None
     scales = (np.maximum(values, 0) / spread + RIDGE) ** -0.5
-    weights: Floats = ((directions * scales) @ directions.T).astype(np.float32)
-    return weights
+    return np.asarray((directions * scales) @ directions.T, dtype=np.float32)
 
 
 def _profile(vectors: Sequence[Floats], weights: Floats, share: float) -> Profile:
@@ -244,12 +243,6 @@ def _profile(vectors: Sequence[Floats], weights: Floats, share: float) -> Profil
     return Profile(mean.astype(np.float32), weights)
 
 
-def _spread(count: int) -> NDArray[np.int64]:
-    """Places of at most ``MOST_WINDOWS`` windows, from the first to the last."""
-    return np.linspace(0, count - 1, min(count, MOST_WINDOWS)).astype(np.int64)
-
-
 def _unit(vectors: NDArray[np.floating[Any]]) -> Floats:
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    scaled: Floats = (vectors / np.maximum(lengths, 1e-9)).astype(np.float32)
-    return scaled
+    return np.asarray(vectors / np.maximum(lengths, 1e-9), dtype=np.float32)

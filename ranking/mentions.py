@@ -57,8 +57,7 @@ class Mention:
 
 def tokens(name: str) -> list[str]:
     """The tokens of a name, as they are compared; none has a blank."""
-    runs = _RUN.findall(name)
-    return [_folded(token) for run in runs for token in _TOKEN.findall(run)]
+    return [_folded(token) for run in _RUN.findall(name) for token in _TOKEN.findall(run)]
 
 
 class Matcher:

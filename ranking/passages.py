@@ -29,8 +29,6 @@ MOST_TERMS = 32
 _MOST_OCCURRENCES = 1_000_000
 # characters that are searched at a time
 _STEP = 1 << 16
-# characters of a query that count for its length
-_QUERY = 10_000
 # automata of queries in memory
 _FINDERS = 64
 # characters
@@ -48,16 +46,14 @@ class Terms:
 
     Attributes:
         weights: idf of each word, as BM25's.
-        total: the sum of all weights.
         characters: of the query's words with blanks between them.
     """
 
     weights: dict[str, float]
-    total: float
     characters: int
 
 
-NONE = Terms({}, 0.0, 0)
+NONE = Terms({}, 0)
 
 
 def terms(text: str, frequencies: Frequencies, *, common: bool = False) -> Terms:
@@ -70,7 +66,7 @@ def terms(text: str, frequencies: Frequencies, *, common: bool = False) -> Terms
     """
     idf = dict(islice(frequencies.of_text(text).items(), MOST_TERMS))
     weights = idf if common else frequencies.rare(idf)
-    return Terms(weights, sum(weights.values()), len(" ".join(every(text[:_QUERY]))))
+    return Terms(weights, len(" ".join(every(text))))
 
 
 def cosines(windows: Vectors, query: Vectors) -> Vectors:
@@ -80,8 +76,7 @@ def cosines(windows: Vectors, query: Vectors) -> Vectors:
         norms = np.sqrt(np.einsum("ij,ij->i", windows, windows))
         # unlike BLAS, this gives equal windows equal cosines
         products = np.einsum("ij,j->i", windows, query)
-        found: Vectors = np.nan_to_num(np.clip(products / np.maximum(norms, 1e-9), -1, 1))
-    return found
+        return np.asarray(np.nan_to_num(np.clip(products / np.maximum(norms, 1e-9), -1, 1)))
 
 
 def shares_of(documents: Sequence[str], asked: Terms) -> list[Vectors]:
@@ -109,11 +104,11 @@ def shares_of(documents: Sequence[str], asked: Terms) -> list[Vectors]:
     windows = _covered(np.searchsorted(ends, starts), terms, weights, len(ends))
     # spans of two steps, at each step
     lengths = np.array([len(words) for words in documents])
-    bases = _firsts(lengths)
+    bases = np.cumsum(lengths) - lengths
     owner = np.searchsorted(bases, starts, side="right") - 1
     step = max(_LEAST_STEP, asked.characters)
     counts = lengths // step + 2
-    firsts = _firsts(counts)
+    firsts = np.cumsum(counts) - counts
     at = (starts - bases[owner]) // step + firsts[owner]
     before = np.maximum(at - 1, firsts[owner])
     covered = _covered(np.concatenate((at, before)), np.tile(terms, 2), weights, int(counts.sum()))
@@ -123,13 +118,8 @@ def shares_of(documents: Sequence[str], asked: Terms) -> list[Vectors]:
     spans = np.zeros(len(ends))
     np.maximum.at(spans, np.searchsorted(ends, centres), covered)
     # a span may have words of the next window, too
-    values = ((windows + np.minimum(spans, windows)) / (2 * asked.total)).astype(np.float32)
+    values = ((windows + np.minimum(spans, windows)) / (2 * weights.sum())).astype(np.float32)
     return np.split(values, np.cumsum(sizes)[:-1])
-
-
-def _firsts(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The first place of each of several runs of some lengths."""
-    return np.cumsum(counts) - counts
 
 
 def _covered(

@@ -43,10 +43,6 @@ class Pattern:
             return value[len(head) : len(value) - len(tail)]
         return None
 
-    def filled(self, rest: str) -> str:
-        """The form with these characters in the place of ``*``."""
-        return self.form.replace("*", rest, 1)
-
 
 _EVERY = Pattern("*")
 
@@ -189,8 +185,7 @@ class References:
                 written = self._documents[number].title
                 counts = is_title(text, *place, written, name.count(" ") + 1)
             else:
-                marks = self._marks.get(name, frozenset())
-                counts = is_identifier(text, *place, name, marks)
+                counts = is_identifier(text, *place, name, self._marks.get(name, frozenset()))
             if counts:
                 yield Reference(number, mention.start, mention.end, title)
 
@@ -240,7 +235,7 @@ def _identifiers(
     for number, rule in enumerate(rules):
         rest = rule.ids.rest(document.id)
         if rest is not None:
-            yield rule.name.filled(rest), None if rule.texts == _EVERY else number
+            yield rule.name.form.replace("*", rest, 1), None if rule.texts == _EVERY else number
 
 
 def _forms(identifier: str) -> Iterable[str]:

@@ -101,13 +101,8 @@ def lined(text: str, ends: Sequence[int]) -> str:
         text: of a document.
         ends: one past the last character of each window.
     """
-    left = MOST_WORDS
-    lines = []
-    for start, end in pairwise((0, *ends)):
-        held = list(islice(every(text[start:end]), left))
-        left -= len(held)
-        lines.append(f" {' '.join(held)} \n")
-    return "".join(lines)
+    spans = pairwise((0, *ends))
+    return "".join(f" {' '.join(every(text[start:end]))} \n" for start, end in spans)
 
 
 def placed(text: str, wanted: Set[str] | None = None) -> Iterator[tuple[str, int, int]]:

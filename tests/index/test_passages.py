@@ -212,19 +212,19 @@ HINDI = "यहाँ कोई नई बात नहीं लिखी ह�
 def test_a_snippet_and_the_shares_know_words_with_vowel_signs() -> None:
     sentence = "हिमालय में दुर्लभ पक्षी मिले। "
     text = HINDI + sentence + HINDI
-    asked = ranking.Terms({"दुर्लभ": 2.0, "पक्षी": 2.0}, 4.0, 12)
+    asked = ranking.Terms({"दुर्लभ": 2.0, "पक्षी": 2.0}, 12)
     start, end = ranking.snippet(text, 0, len(text), 80, asked)
     assert text[start:end].startswith(sentence)
     assert shares(text, [len(text)], asked) == pytest.approx(1)
     # a part of a word is none
-    part = ranking.Terms({"दुर्ल": 1.0, "दुर": 1.0}, 2.0, 12)
+    part = ranking.Terms({"दुर्ल": 1.0, "दुर": 1.0}, 12)
     assert shares(text, [len(text)], part) == 0
 
 
 def test_a_snippet_near_the_end_begins_with_a_word() -> None:
     for last in range(4):
         text = "Nothing here at all. " * 20 + "a walrus" + "." * last
-        asked = ranking.Terms({"walrus": 1.0}, 1.0, 6)
+        asked = ranking.Terms({"walrus": 1.0}, 6)
         start, end = ranking.snippet(text, 0, len(text), 40, asked)
         assert text[start - 1] == " "
         assert 24 < end - start <= 40
@@ -235,7 +235,7 @@ def test_a_snippet_near_the_end_begins_with_a_word() -> None:
 def test_a_snippet_parts_no_character(unit: str) -> None:
     text = unit * 50 + "walrus" + unit * 50
     for size in range(20, 24):
-        for asked in (ranking.NONE, ranking.Terms({"walrus": 1.0}, 1.0, 6)):
+        for asked in (ranking.NONE, ranking.Terms({"walrus": 1.0}, 6)):
             for window in (len(text), len(unit) * 51 + 6):
                 start, end = ranking.snippet(text, 0, window, size, asked)
                 assert 12 < end - start <= size
@@ -270,7 +270,7 @@ def test_words_close_together_weigh_more_than_words_apart() -> None:
 
 def test_words_are_found_whole() -> None:
     text = "An art. Articles of art; the arts, artless ART, cart and (art)_ x art\u4e00 art"
-    asked = ranking.Terms({"art": 2.0, "articl": 1.0, "less": 1.0}, 4.0, 10)
+    asked = ranking.Terms({"art": 2.0, "articl": 1.0, "less": 1.0}, 10)
     wanted = [(3, "art"), (8, "articl"), (20, "art"), (29, "art"), (43, "art"), (58, "art")]
     wanted += [(66, "art"), (71, "art")]
     assert [(start, word) for word, start, _ in placed(text, asked.weights.keys())] == wanted
@@ -282,7 +282,7 @@ def test_words_in_several_texts_are_those_of_each(monkeypatch: pytest.MonkeyPatc
     # a word would cross the border of the first two if nothing stood between them
     texts = ["An art", "icles of art. " * 3, "", "Ünlü \u4e00 art", "İ art " * 40, "no word"]
     ends = [[len(text) // 2, len(text)] if text else [0] for text in texts]
-    asked = ranking.Terms({"art": 2.0, "articl": 1.0, "of": 1.0}, 4.0, 10)
+    asked = ranking.Terms({"art": 2.0, "articl": 1.0, "of": 1.0}, 10)
     each = [shares(text, own, asked) for text, own in zip(texts, ends, strict=True)]
     assert [bool(own.any()) for own in each] == [True, True, False, True, True, False]
     for step in (1, 7, 20, 1 << 16):

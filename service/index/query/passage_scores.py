@@ -81,7 +81,9 @@ def scored(rows: pa.Table, asked: Asked) -> dict[str, Scored]:
     whole = [
         place
         for place, blob in enumerate(blobs)
-        if _whole(blob, ends[place], asked)
+        # an unverified row may contradict itself
+        if ends[place]
+        and len(blob or b"") == len(ends[place]) * asked.query.vector.size * 2
         and (held is None or held[place].count("\n") == len(ends[place]))
     ]
     if not whole:
@@ -114,11 +116,6 @@ def _words(rows: pa.Table, ends: Sequence[list[int]], asked: Asked) -> list[str]
         return list(map(lined, held, ends))
     # a version that does not know the column may have written a document
     return [words or "\n" * len(own) for words, own in zip(held, ends, strict=True)]
-
-
-def _whole(blob: bytes | None, ends: Sequence[int], asked: Asked) -> bool:
-    """Whether a row has as many windows as ends; an unverified one may contradict itself."""
-    return bool(ends) and len(blob or b"") == len(ends) * asked.query.vector.size * 2
 
 
 def ends_of(rows: pa.Table) -> list[list[int]]:
