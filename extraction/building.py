@@ -10,6 +10,8 @@ PAGE = "\ufdd0"
 # control characters except tab and line feed, halves of surrogate pairs, and non-characters
 _UNWANTED = re.compile(f"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff{PAGE}\ufffe\uffff]")
 _LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c]")
+_NUMBER = re.compile(r"[+\-−]?\d[\d\s.,;–-]*")
+_RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 # longest title and author; an index takes longer ones, and no file means them
 _MOST = 1000
 
@@ -102,6 +104,11 @@ def clean(text: str) -> str:
         # most lines, in a tenth of the time
         return text
     return _UNWANTED.sub("", _LINE_ENDS.sub("\n", text))
+
+
+def raised(text: str) -> str:
+    """A number above the line in Unicode's signs, which no search takes for a part of the word."""
+    return text.translate(_RAISED) if _NUMBER.fullmatch(text.strip()) else text
 
 
 def line(text: str | None) -> str | None:

@@ -4,7 +4,7 @@ import re
 
 from selectolax.lexbor import LexborNode
 
-from extraction.building import Builder
+from extraction.building import Builder, raised
 from extraction.html.tables import lines_of
 from extraction.html.tree import BLOCKS, CELLS, events, is_data
 from extraction.office.numbers import label
@@ -21,6 +21,7 @@ class Walk:
         self._builder = builder
         self._parts: list[str] = []
         self._pre = 0
+        self._raised = 0
         self._level = 0
         # of each list around the place, the number and the style of the next item; None: no number
         self._lists: list[tuple[int, str] | None] = []
@@ -32,6 +33,8 @@ class Walk:
             tag = node.tag
             if tag == "-text":
                 self._say(node.text_content or "" if enters else "")
+            elif tag == "sup":
+                self._raised += 1 if enters else -1
             elif tag in _HEADINGS:
                 self._end()
                 self._level = _HEADINGS[tag] if enters else 0
@@ -55,6 +58,7 @@ class Walk:
         if self._before and text.strip():
             self._parts.append(self._before)
             self._before = ""
+        text = raised(text) if self._raised else text
         self._parts.append(text if self._pre else _BLANKS.sub(" ", text))
 
     def _end(self) -> None:

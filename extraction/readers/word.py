@@ -5,7 +5,7 @@ from collections.abc import Container, Iterator, Mapping
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
-from extraction.building import PAGE, Builder
+from extraction.building import PAGE, Builder, raised
 from extraction.content import Content, Limits
 from extraction.office.drawings import Drawings
 from extraction.office.package import Package, attribute, below, child, local, number
@@ -156,6 +156,10 @@ def _text(element: Element) -> str:
                 parts.append("\n")
             apart = False
             parts.append(one.text or "" if name == "t" else _SPACES.get(name, PAGE))
+        elif (
+            one is not element and attribute(child(one, "rPr", "vertAlign"), "val") == "superscript"
+        ):
+            parts.append(raised(_text(one)))
         elif name not in _SKIPPED:
             if name == "p" and one is not element:
                 apart = True

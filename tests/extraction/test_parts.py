@@ -120,6 +120,27 @@ def test_words_do_not_mix_with_their_pronunciation(read: Read) -> None:
     assert found.text == "東京に"
 
 
+def test_a_number_above_the_line_is_no_part_of_the_word_before(read: Read) -> None:
+    said = "Results¹², 10⁻⁶ and x², but the 19th and results[3]"
+    html = (
+        "<p>Results<sup>12</sup>, 10<sup>-6</sup> and x<sup><i>2</i></sup>, but the "
+        "19<sup>th</sup> and results<sup>[3]</sup></p>"
+    )
+    assert content_of(read(".html", html.encode())).text == said
+    above = '<w:rPr><w:vertAlign w:val="superscript"/></w:rPr>'
+    runs = [
+        f"<w:r>{above if number % 2 else ''}<w:t xml:space='preserve'>{text}</w:t></w:r>"
+        for number, text in enumerate(
+            ("Results", "12", ", 10", "-6", " and x", "2", ", but the 19", "th", " and results[3]")
+        )
+    ]
+    assert content_of(read(".docx", word(f"<w:p>{''.join(runs)}</w:p>"))).text == said
+    # the control: the same runs on the line
+    plain = "".join(runs).replace(above, "")
+    found = content_of(read(".docx", word(f"<w:p>{plain}</w:p>"))).text
+    assert found.startswith("Results12, 10-6")
+
+
 def test_the_parts_of_a_file_may_have_other_names(read: Read) -> None:
     parts = {
         "_rels/.rels": relations(officeDocument="word/document2.xml"),
