@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
+from lancedb.index import FTS
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
@@ -20,9 +21,12 @@ from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.maintenance import Maintainer
 from service.index.query import bags as compared
-from service.index.query import search
+from service.index.query import passages, search
 from service.index.query.bags import Found, similarities
+from service.index.query.passages import Form
+from service.index.query.reading import Query
 from service.index.rows import schema, terms
+from service.index.rows.columns import indexed
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.processes import Replicas, record, run
@@ -187,6 +191,44 @@ def test_a_former_table_is_searched_and_filled(
         # a damaged value counts as missing
         await upgraded.table.update({"terms": b"damaged"}, where="id = 'near'")
         assert (await compare(upgraded))[:2] == [0, scores[1]]
+
+    scenario(tmp_path)
+
+
+def test_a_former_index_over_words_is_read_until_the_new_one_is_complete(
+    tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def found(index: Index, text: str) -> list[str]:
+        query, form = Query(np.array([1, 0, 0, 0], dtype=np.float32), text), Form(1, 1, 100)
+        hits = await search.words(index, query, 1, None)
+        parts = await passages.search(index, query, "words", form, None)
+        return [one.id for one in (*hits, *parts)]
+
+    async def stored(index: Index) -> list[Any]:
+        columns = ["id", "digest", "text", "vector", "windows", "updated"]
+        rows = (await index.table.query().select(columns).to_arrow()).to_pylist()
+        return sorted(rows, key=lambda row: str(row["id"]))
+
+    @run
+    async def scenario(replicas: Replicas) -> None:
+        a, index = await former(replicas, monkeypatch)
+        await index.table.create_index("text", config=FTS(base_tokenizer="icu/split"))
+        await index.put([record("new", "データベースを設計する。")])
+        before = await stored(index)
+        assert await found(index, "violin") == ["other", "other"]
+        assert await found(index, "データベース") == []
+        await filling.add(index)
+        upgraded = await a.open("x")
+        assert await found(upgraded, "violin") == ["other", "other"]
+        assert await filling.fill(upgraded) == 4
+        # one that was open before goes on
+        for open_one in (upgraded, index, await a.open("x")):
+            assert await found(open_one, "violin") == ["other", "other"]
+            assert await found(open_one, "データベース") == ["new", "new"]
+        assert await stored(upgraded) == before
+        held = await indexed(upgraded.table)
+        assert terms.WORDS in held
+        assert "text" not in held
 
     scenario(tmp_path)
 
