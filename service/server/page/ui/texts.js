@@ -2,7 +2,14 @@
 
 import { h } from "./dom.js";
 
-const WORD = /[\p{L}\p{N}_]+/gu;
+// As ranking/words.py has them: words of scripts without blanks are runs of three letters or of two syllables.
+const LETTERS = "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u30a0-\\u30ff";
+const SYLLABLES = "\\u3005-\\u3007\\u3040-\\u309f\\u3400-\\u9fff\\uac00-\\ud7a3\\uf900-\\ufaff";
+const RUN = new RegExp(`([${LETTERS}]+)|([${SYLLABLES}]+)|(?:(?![${LETTERS}${SYLLABLES}])[\\p{L}\\p{M}\\p{N}_\\p{Cf}])+`, "gu");
+const UNSPACED = new RegExp(`^[${LETTERS}${SYLLABLES}]`, "u");
+// accents, vowels of Arabic and Hebrew, and characters without a width
+const DROPPED = /[\u0300-\u0305\u0307-\u036f\u0591-\u05c7\u0610-\u061a\u064b-\u065f\u0670\u06d6-\u06ed\u0640\p{Cf}]/gu;
+const LATIN = { ø: "o", ł: "l", đ: "d", ð: "d", ħ: "h", ŧ: "t", ı: "i", æ: "ae", œ: "oe", þ: "th", ß: "ss" };
 // marking these in a passage says nothing
 const COMMON = new Set(("a an and are as at be been but by can could did do does for from had has have how i if in into is " +
   "it its may more most no not of on one or our should so such than that the their them then there these they this to " +
@@ -35,31 +42,61 @@ export function flow(text) {
   return lines.join("\n").trim().replace(/\n\s*\n\s*/g, "\n\n");
 }
 
-/** The words of a query that a passage should show, in lower case. */
+/** The words of a text with their places; with `shorter` also the shorter runs that a query may have. */
+function* pieces(text, shorter = false) {
+  for (const run of text.matchAll(RUN)) {
+    const longest = Math.min(run[1] ? 3 : run[2] ? 2 : Infinity, run[0].length);
+    const least = shorter && (run[1] || run[2]) ? Math.max(1, longest - 1) : longest;
+    for (let at = run.index; at + least <= run.index + run[0].length; at += 1) {
+      for (let end = at + least; end <= Math.min(at + longest, run.index + run[0].length); end += 1) {
+        yield [at, end, folded(text.slice(at, end))];
+      }
+    }
+  }
+}
+
+function folded(word) {
+  if (UNSPACED.test(word)) return word;
+  const plain = word.normalize("NFKD").toLowerCase().replace(DROPPED, "");
+  return plain.replace(/[^\0-\x7f]/g, (letter) => LATIN[letter] ?? letter).normalize("NFC");
+}
+
+const wordIn = (text, shorter) => new Set([...pieces(text, shorter)].map(([, , word]) => word));
+const says = (word, least) => (word.length >= least || UNSPACED.test(word)) && !COMMON.has(word);
+
+/** The words of a query that a passage should show. */
 export function wordsOf(query) {
-  const all = new Set((query.match(WORD) ?? []).map((word) => word.toLowerCase()));
-  const found = new Set([...all].filter((word) => word.length > 1 && !COMMON.has(word)));
+  const found = new Set([...wordIn(query)].filter((word) => says(word, 2)));
   return found.size > MOST_WORDS ? new Set() : found;
 }
 
 /** A text as nodes, its words that are in a set as <mark>. */
 export function marked(text, words) {
-  if (!words.size) return [text];
   const parts = [];
   let last = 0;
-  for (const match of text.matchAll(WORD)) {
-    if (words.has(match[0].toLowerCase())) {
-      parts.push(text.slice(last, match.index), h("mark", {}, match[0]));
-      last = match.index + match[0].length;
-    }
+  for (const [start, end] of spans(text, words)) {
+    parts.push(text.slice(last, start), h("mark", {}, text.slice(start, end)));
+    last = end;
   }
   return [...parts, text.slice(last)];
 }
 
+/** Where a text has some words, without overlaps. */
+export function spans(text, words) {
+  const found = [];
+  for (const [start, end, word] of words.size ? pieces(text, true) : []) {
+    if (!words.has(word)) continue;
+    const before = found.at(-1);
+    if (before && start < before[1]) before[1] = Math.max(end, before[1]);
+    else found.push([start, end]);
+  }
+  return found;
+}
+
 /** The words that two passages share and that say something. */
 export function shared(one, other) {
-  const [all, others] = [one, other].map((text) => new Set((text.match(WORD) ?? []).map((word) => word.toLowerCase())));
-  return new Set([...all].filter((word) => word.length > 3 && others.has(word) && !COMMON.has(word) && !/^\d+$/.test(word)));
+  const others = wordIn(other);
+  return new Set([...wordIn(one)].filter((word) => others.has(word) && says(word, 4) && !/^\d+$/.test(word)));
 }
 
 /** Where a passage stands: its page and its heading, if the service knows them. */
