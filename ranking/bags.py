@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.sparse import csr_array
 
-from ranking.words import forms, hashes, pairs_of
+from ranking.words import hashes, pairs_of, words
 
 BUCKETS = 1 << 20
 # one letter or digit: it and pairs of it say nothing of a whole document
@@ -35,9 +35,9 @@ follows: the high four bits of its bucket, then the level of its count.
 
 def bag(text: str) -> Bag:
     """The most frequent features of a text; of equally frequent ones words come before pairs."""
-    words = hashes(forms(text))
-    pairs = pairs_of(words[~np.isin(words, SINGLE)])
-    kinds = [np.unique(part % BUCKETS, return_counts=True) for part in (words, pairs)]
+    own = hashes(words(text))
+    pairs = pairs_of(own[~np.isin(own, SINGLE)])
+    kinds = [np.unique(part % BUCKETS, return_counts=True) for part in (own, pairs)]
     places = np.concatenate([found for found, _ in kinds])
     counts = np.concatenate([found for _, found in kinds])
     kept = np.argsort(-counts, kind="stable")[:MOST_FEATURES]
@@ -85,8 +85,8 @@ def titles_in(
         idf: of each bucket.
     """
     contained = bag_rows([document]).toarray()[0] > 0
-    words = [np.unique(hashes(forms(title)) % BUCKETS) for title in titles]
-    weights = [(idf[own].sum(dtype=np.float64), idf[own] @ contained[own]) for own in words]
+    held = [np.unique(hashes(words(title)) % BUCKETS) for title in titles]
+    weights = [(idf[own].sum(dtype=np.float64), idf[own] @ contained[own]) for own in held]
     return np.array([part / whole if whole > 0 else np.nan for whole, part in weights])
 
 
@@ -95,9 +95,9 @@ def title_in(title: str, documents: Sequence[Bag], idf: NDArray[np.float32]) -> 
 
     It is NaN for an empty document.
     """
-    words = np.unique(hashes(forms(title)) % BUCKETS)
+    own = np.unique(hashes(words(title)) % BUCKETS)
     weights = np.zeros(BUCKETS, dtype=np.float64)
-    weights[words] = idf[words]
+    weights[own] = idf[own]
     whole = float(weights.sum())
     rows = bag_rows(documents)
     rows.data[:] = 1

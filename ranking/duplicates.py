@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy.sparse import coo_array
 from scipy.sparse.csgraph import connected_components
 
-from ranking.words import forms, hashes, pairs_of
+from ranking.words import hashes, pairs_of, words
 
 # a set that shares half of its shingles with another has one of its bands with probability .986
 BANDS = 32
@@ -38,8 +38,8 @@ def shingles(text: str) -> Shingles:
 
     A text without words has none.
     """
-    words = hashes(forms(text))
-    return np.unique(np.concatenate((words, pairs_of(words))))
+    own = hashes(words(text))
+    return np.unique(np.concatenate((own, pairs_of(own))))
 
 
 def resemblance(one: Shingles, other: Shingles) -> float:

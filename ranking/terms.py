@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ranking.bags import BUCKETS, SINGLE, Bag, buckets
-from ranking.words import forms, hashes, stem
+from ranking.words import hashes, words
 
 # docs/explanation/experiments/search.md, "Which words of a document to search for"
 MOST_WORDS = 128
@@ -53,14 +53,12 @@ class Frequencies:
 
     def of_text(self, text: str) -> dict[str, float]:
         """The idf of each word; the words of the highest tf·idf come first."""
-        counts = Counter(forms(text))
+        counts = Counter(words(text))
         names = list(counts)
         idf = self.idf[hashes(names) % BUCKETS]
         scores = np.fromiter(counts.values(), np.float32) * idf
-        found: dict[str, float] = {}
-        for place in np.argsort(-scores, kind="stable").tolist():
-            found.setdefault(stem(names[place]), float(idf[place]))
-        return found
+        best = np.argsort(-scores, kind="stable").tolist()
+        return {names[place]: float(idf[place]) for place in best}
 
     def deep_terms(self, text: str) -> str:
         """The top terms of a search for candidates that are then compared word by word."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain, islice, pairwise
 from typing import Any
 
@@ -17,10 +17,9 @@ import numpy as np
 from numpy.typing import NDArray
 from Stemmer import Stemmer
 
-# the index of LanceDB over words in the form of ``lined``: it splits them at blanks
+# the index of LanceDB over words in the form of ``lined``: it splits them at blanks, and stems them
 INDEX: dict[str, Any] = {
     "base_tokenizer": "whitespace",
-    "stem": False,
     "remove_stop_words": False,
     "max_token_length": None,
 }
@@ -79,11 +78,6 @@ def words(text: str) -> Iterator[str]:
     return _of(text, _ASKED)
 
 
-def forms(text: str) -> Iterator[str]:
-    """The same words with their endings, one for each of ``words``."""
-    return _of(text, _FORMS)
-
-
 def every(text: str) -> Iterator[str]:
     """The words that an index holds: also those of shorter queries, and halves of divided words."""
     halves = (
@@ -118,7 +112,7 @@ def placed(text: str, wanted: Set[str] | None = None) -> Iterator[tuple[str, int
         for run in _RUN.finditer(token[0]):
             first = token.start() + run.start()
             for word, start, end in _parts(run[0], shorter=wanted is not None):
-                word = stem(word)
+                word = _apart(word)
                 if wanted is None or word in wanted:
                     yield word, first + start, first + end
 
@@ -148,14 +142,13 @@ def pairs_of(words: NDArray[np.uint32]) -> NDArray[np.uint32]:
 class _Known(dict[str, Iterable[str]]):
     """The words of what stands between two blanks."""
 
-    def __init__(self, end: Callable[[str], str], *, shorter: bool = False) -> None:
+    def __init__(self, *, shorter: bool = False) -> None:
         super().__init__()
-        self._end = end
         self._shorter = shorter
 
     def __missing__(self, token: str) -> Iterable[str]:
         runs = (_parts(run[0], shorter=self._shorter) for run in _RUN.finditer(token))
-        found = (self._end(word) for word, _, _ in chain.from_iterable(runs))
+        found = (_apart(word) for word, _, _ in chain.from_iterable(runs))
         if len(token) > _KEPT_LENGTH:
             return found
         if len(self) >= _KEPT:
@@ -163,16 +156,15 @@ class _Known(dict[str, Iterable[str]]):
         # most tokens are one word, which takes a third of the time
         plain = token.strip(".,;:!?()[]\"'").lower()
         one = plain.isascii() and plain.isalnum()
-        return self.setdefault(token, (self._end(plain),) if one else tuple(found))
+        return self.setdefault(token, (_apart(plain),) if one else tuple(found))
 
 
-def stem(word: str) -> str:
-    """A folded word without its English ending."""
-    found = _STEM(word)
-    return word if found in _COMMON else found
+def _apart(word: str) -> str:
+    """The word, with a sign that keeps its ending if its stem is a common word."""
+    return f"{word}_" if word not in _COMMON and _STEM(word) in _COMMON else word
 
 
-_ASKED, _HELD, _FORMS = _Known(stem), _Known(stem, shorter=True), _Known(str)
+_ASKED, _HELD = _Known(), _Known(shorter=True)
 
 
 def _of(text: str, known: _Known) -> Iterator[str]:

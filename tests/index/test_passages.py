@@ -260,9 +260,8 @@ def test_words_close_together_weigh_more_than_words_apart() -> None:
     assert together == pytest.approx(1)
     assert 0.5 < scattered < 0.9
     assert none == 0
-    # one form of a word counts as another, and a longer word does not
-    assert shares(text.replace("walrus", "walruses"), ends, asked)[0] == pytest.approx(1)
-    assert shares(text.replace("walrus", "walrussy"), ends, asked)[0] < 0.9
+    # another form of a word does not count
+    assert shares(text.replace("walrus", "walruses"), ends, asked)[0] < 0.9
     # a capital of one character that becomes two in lower case moves nothing
     assert shares("İ" + text, [end + 1 for end in ends], asked)[0] == pytest.approx(1)
     assert not shares(text, ends, ranking.NONE).any()
@@ -270,8 +269,8 @@ def test_words_close_together_weigh_more_than_words_apart() -> None:
 
 def test_words_are_found_whole() -> None:
     text = "An art. Articles of art; the arts, artless ART, cart and (art)_ x art\u4e00 art"
-    asked = ranking.Terms({"art": 2.0, "articl": 1.0, "less": 1.0}, 10)
-    wanted = [(3, "art"), (8, "articl"), (20, "art"), (29, "art"), (43, "art"), (58, "art")]
+    asked = ranking.Terms({"art": 2.0, "articles": 1.0, "less": 1.0}, 10)
+    wanted = [(3, "art"), (8, "articles"), (20, "art"), (43, "art"), (58, "art")]
     wanted += [(66, "art"), (71, "art")]
     assert [(start, word) for word, start, _ in placed(text, asked.weights.keys())] == wanted
     # bytes of a damaged row that are not UTF-8
@@ -282,7 +281,7 @@ def test_words_in_several_texts_are_those_of_each(monkeypatch: pytest.MonkeyPatc
     # a word would cross the border of the first two if nothing stood between them
     texts = ["An art", "icles of art. " * 3, "", "Ünlü \u4e00 art", "İ art " * 40, "no word"]
     ends = [[len(text) // 2, len(text)] if text else [0] for text in texts]
-    asked = ranking.Terms({"art": 2.0, "articl": 1.0, "of": 1.0}, 10)
+    asked = ranking.Terms({"art": 2.0, "articles": 1.0, "of": 1.0}, 10)
     each = [shares(text, own, asked) for text, own in zip(texts, ends, strict=True)]
     assert [bool(own.any()) for own in each] == [True, True, False, True, True, False]
     for step in (1, 7, 20, 1 << 16):

@@ -14,7 +14,7 @@ from sklearn.metrics.pairwise import cosine_similarity
 from ranking import bags
 from ranking.bags import BUCKETS, bag, cosines
 from ranking.terms import count
-from ranking.words import forms, words
+from ranking.words import words
 from service.index import commits, filling
 from service.index.commits import Upsert
 from service.index.documents import Index
@@ -50,7 +50,7 @@ def server(light_server: Server) -> Server:
 def reference(pairs: tuple[int, int]) -> list[float]:
     """The cosines between the query and the texts, as scikit-learn computes them."""
     vectorizer = CountVectorizer(
-        tokenizer=lambda text: [one for one in forms(text) if len(one) > 1],
+        tokenizer=lambda text: [one for one in words(text) if len(one) > 1],
         token_pattern=None,
         ngram_range=pairs,
     )
@@ -202,7 +202,7 @@ def test_a_former_index_over_words_is_read_until_the_new_one_is_complete(
         query, form = Query(np.array([1, 0, 0, 0], dtype=np.float32), text), Form(1, 1, 100)
         hits = await search.words(index, query, 1, None)
         parts = await passages.search(index, query, "words", form, None)
-        return [one.id for one in (*hits, *parts)]
+        return [one.id for one in hits] + [one.id for one in parts]
 
     async def stored(index: Index) -> list[Any]:
         columns = ["id", "digest", "text", "vector", "windows", "updated"]
