@@ -291,6 +291,8 @@ def _found(rows: pa.Table, scored: Mapping[str, Scored], asked: Asked, form: For
     """The documents of some rows, without those that changed since their windows were read."""
     documents = cosines(matrix(rows), asked.query.vector)
     held = rows.select(["id", "digest", "title", "metadata", "text"]).to_pylist()
+    if asked.mode == "cosine":
+        _add_shares({row["id"]: row["text"] for row in held}, scored, asked, form)
     found = []
     for row, cosine, known in zip(held, documents, records.outlines(rows), strict=True):
         one = scored.get(row["id"])
@@ -309,19 +311,38 @@ def _found(rows: pa.Table, scored: Mapping[str, Scored], asked: Asked, form: For
     return found
 
 
+def _add_shares(
+    held: Mapping[str, str], scored: Mapping[str, Scored], asked: Asked, form: Form
+) -> None:
+    """Set the shares of the windows of an answer that was ranked without them, all at once."""
+    places = [
+        (name, place) for name in held.keys() & scored.keys() for place in _best(scored[name], form)
+    ]
+    windows = [held[name][slice(*_window(scored[name], place))] for name, place in places]
+    made = ranking.shares_of([lined(window, [len(window)]) for window in windows], asked.terms)
+    for (name, place), share in zip(places, made, strict=True):
+        scored[name].shares[place] = share[0]
+
+
+def _best(one: Scored, form: Form) -> list[int]:
+    best: list[int] = np.argsort(-one.scores, kind="stable")[: form.passages].tolist()
+    return best
+
+
+def _window(one: Scored, place: int) -> tuple[int, int]:
+    """The first character of a window, and one past its last."""
+    return one.ends[place - 1] if place else 0, one.ends[place]
+
+
 def _passages(text: str, known: Outline, scored: Scored, asked: Asked, form: Form) -> list[Passage]:
-    ends, scores, cosines, shares = scored.ends, scored.scores, scored.cosines, scored.shares
-    best = np.argsort(-scores, kind="stable")[: form.passages].tolist()
     found = []
-    for place in best:
-        start, end = ends[place - 1] if place else 0, ends[place]
+    for place in _best(scored, form):
+        start, end = _window(scored, place)
         first, last = ranking.snippet(text, start, end, form.characters, asked.terms)
         # blank lines may stand before a heading
         begins = last - len(text[first:last].lstrip())
-        score, cosine, share = (float(of[place]) for of in (scores, cosines, shares))
-        if asked.mode == "cosine":
-            words = lined(text[start:end], [end - start])
-            share = float(ranking.shares_of([words], asked.terms)[0][0])
+        each = (scored.scores, scored.cosines, scored.shares)
+        score, cosine, share = (float(of[place]) for of in each)
         found.append(
             Passage(
                 start=start,
