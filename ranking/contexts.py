@@ -17,14 +17,29 @@ _BREAK = re.compile(r"[.!?:]\s|[,;()\[\]{}<>]|\n[^\S\n]*\n")
 _MOST_BETWEEN = 6
 # a longer number or another identifier: 3.11, 10.1000/1.2
 _GOES_ON = re.compile(r"[.-]\d")
-_DOI_GOES_ON = re.compile(r"[._/-][^\W_]")
 _CAME_BEFORE = re.compile(r"\d[.,/-]$")
+# of a longer name, and of an issue of a repository or a list
+_JOINED = re.compile(r"\w-$")
+_OTHER = re.compile(r"s#\d|\n\s*\d\d?[.)]\s")
 _WORD = re.compile(r"[^\W_]+")
 _LEFT = re.compile(r"(?:^|[\n\"'“‘«‹《「『（【\[({<:;*_`.#/|>–—-])[ \t]*$")
 _NUMBERED = re.compile(r"(?<!\w)\d{2,5}[-_]$")
 _CAPITALISED = re.compile(r"[A-Z][^\W_]*[ \t]+$")
 _COLON = re.compile(r":\s*[\"“'`]*$")
 _UNDERLINE = re.compile(r"[ \t]*\n[ \t]*([-=~^'\"`*])\1{3,}[ \t]*(?:\n|$)")
+
+# that programs give, and that stand in every second letter or report
+_DEFAULT = re.compile(
+    r"(?:untitled|unbenannt\w*|new|blank|my|google|word|excel|power ?point) ?(?:document|slides?"
+    r"|presentation|spreadsheet|workbook|worksheet|page|message|note|file)?|copy of .*"
+    r"|(?:sheet|slide|document|doc|book|workbook|presentation|page|table|figure|image|img|scan|part"
+    r"|chapter|section|appendix|title|test|draft|version|report|no|without)"
+    r" ?(?:of|title|name|subject)? ?[\divx]*|(?:thank you|dear|yours|sincerely)\b.{0,20}"
+    r"|(?:(?:best|kind|warm|many) )?(?:regards|wishes|thanks)|(?:meeting )?(?:minutes|agenda|notes)"
+    r"|(?:annual|quarterly|monthly|weekly|final|progress|status|technical) (?:report|review)s?"
+    r"|microsoft \w+.*|table of contents|(?:terms|conditions) (?:of|and) \w+",
+    re.IGNORECASE,
+)
 
 # a logistic regression of the links of specs_cite (studies.links_from_text); the last is a share
 _BIAS = -4.3
@@ -45,6 +60,11 @@ def breaks(identifier: str) -> frozenset[str]:
     return frozenset(mark[0][0] for mark in _BREAK.finditer(identifier))
 
 
+def is_default(title: str) -> bool:
+    """Whether a title says nothing about its document."""
+    return _DEFAULT.fullmatch(" ".join(re.findall(r"[^\W_]+", title))) is not None
+
+
 def is_identifier(
     text: str, start: int, end: int, name: str, marks: frozenset[str] = frozenset()
 ) -> bool:
@@ -61,9 +81,9 @@ def is_identifier(
     parts = name.count(" ")
     if len(found) > len(name) + _MOST_BETWEEN * parts or breaks(found) - marks:
         return False
-    after = text[end : end + 2]
-    goes_on = _DOI_GOES_ON if name.startswith("10 ") else _GOES_ON
-    if goes_on.match(after):
+    if _GOES_ON.match(text, end) or _OTHER.search(text, start, end + 2):
+        return False
+    if _JOINED.search(text, max(0, start - 2), start):
         return False
     if name[0].isdigit() and _CAME_BEFORE.search(text, max(0, start - 2), start):
         return False

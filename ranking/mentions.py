@@ -13,7 +13,7 @@ from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import islice
+from itertools import compress, islice
 
 import numpy as np
 from ahocorasick_rs import AhoCorasick, Implementation, MatchKind
@@ -29,15 +29,18 @@ _STEP = 1 << 16
 # a name that is longer in a text, by blanks for example, may be missed
 _MOST_LENGTH = 4096
 # a run of characters that is cut at this length is no word of any language
-_RUN = re.compile(rf"[\w{MARKS}{SILENT}]{{1,64}}")
-_TOKEN = re.compile(rf"\d+|[{UNSPACED}]|[^\d_{UNSPACED}]+")
+_RUN = re.compile(rf"[\w{MARKS}{SILENT}&]{{1,64}}")
+_TOKEN = re.compile(rf"\d+|[{UNSPACED}&]|[^\d_{UNSPACED}&]+")
+# of a word at a line's end
+_DIVIDED = re.compile(
+    r"[-\u2010\u00ad](?:(?<=[^\W\d_][-\u2010])[^\S\n]{0,9}\n[^\S\n]{0,9}|(?<=\u00ad)\s{0,9})"
+    r"([^\W\d_]{1,64})"
+)
 _UNSPACED = re.compile(f"[{UNSPACED}]")
 # codes of runs that are remembered
 _KEPT_RUNS = 1 << 17
 _SURROGATES = range(0xD800, 0xE000)
 _UNKNOWN = "\0"
-# of an arXiv paper
-_VERSION = re.compile(r"[vV]\d{1,3}(?![^\W_])")
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +61,17 @@ class Mention:
 def tokens(name: str) -> list[str]:
     """The tokens of a name, as they are compared; none has a blank."""
     return [_folded(token) for run in _RUN.findall(name) for token in _TOKEN.findall(run)]
+
+
+def joined(text: str) -> str:
+    """A text of the same length without words that are divided at a line's end."""
+    return _DIVIDED.sub(lambda cut: cut[1].ljust(len(cut[0]) - 1) + "\n", text)
+
+
+def undivided(text: str, start: int, end: int) -> int:
+    """The end of a place in the text of which ``joined`` made another one."""
+    cuts = _DIVIDED.finditer(text, max(start, end - 64), end + 84)
+    return next((cut.end() for cut in cuts if cut.start() < end < cut.end()), end)
 
 
 class Matcher:
@@ -122,21 +136,22 @@ class Matcher:
         found = self._automaton.find_matches_as_indexes("".join(codes))
         if not found:
             return
-        spans = [run.span() for run in _RUN.finditer(text, start, end)]
-        sizes = [len(own) for own in codes]
         # the number of tokens up to the end of each run, and before it
+        sizes = np.fromiter(map(len, codes), np.int64, len(codes))
         counts = np.cumsum(sizes)
-        befores = (counts - sizes).tolist()
         numbers, firsts, ends = np.array(found).T
-        lasts = ends - 1
-        runs = (
-            np.searchsorted(counts, places, side="right").tolist() for places in (firsts, lasts)
-        )
-        for number, first, last, one, other in zip(
-            numbers.tolist(), firsts.tolist(), lasts.tolist(), *runs, strict=True
+        runs = np.searchsorted(counts, np.stack((firsts, ends - 1)), side="right")
+        wanted = np.zeros(len(codes), bool)
+        wanted[runs] = True
+        spans = [run.span() for run in compress(_RUN.finditer(text, start, end), wanted.tolist())]
+        kept = np.cumsum(wanted) - 1
+        befores = counts - sizes
+        places = np.stack((firsts, ends - 1)) - befores[runs]
+        for number, (one, other), (first, last) in zip(
+            numbers.tolist(), kept[runs].T.tolist(), places.T.tolist(), strict=True
         ):
-            begin = _token(text, spans[one], first - befores[one])[0]
-            stop = _token(text, spans[other], last - befores[other])[1]
+            begin = _token(text, spans[one], first)[0]
+            stop = _token(text, spans[other], last)[1]
             yield Mention(self._names[number], begin, stop)
 
 
@@ -147,7 +162,7 @@ def _token(text: str, run: tuple[int, int], number: int) -> tuple[int, int]:
 
 def _folded(token: str) -> str:
     if token.isascii():
-        return (token.lstrip("0") or "0") if token.isdigit() else token.lower()
+        return (token.lstrip("0") or "0") if token.isdigit() else token.lower().replace("&", "and")
     # some characters stand for several words
     plain = "".join(folded(token).split()) or token
     # of other scripts
@@ -171,10 +186,7 @@ def _cut(text: str, start: int) -> int:
 
 def _whole(text: str, start: int, end: int) -> bool:
     """Whether a place is not a part of a longer word or number."""
-    before, after = _goes_on(text, start), _goes_on(text, end)
-    if after and text[end - 1].isdigit():
-        after = _VERSION.match(text, end) is None
-    return not (before or after)
+    return not (_goes_on(text, start) or _goes_on(text, end))
 
 
 def _goes_on(text: str, at: int) -> bool:

@@ -183,6 +183,7 @@ class LinkPlace(Span):
     """A place in the text of the citing document."""
 
     kind: Literal["identifier", "title"]
+    form: str | None
 
 
 class Link(TypedDict):

@@ -76,6 +76,26 @@ def test_a_damaged_link_is_left_out(tmp_path: Path) -> None:
     asyncio.run(run())
 
 
+def test_links_of_a_former_version_have_no_forms(tmp_path: Path) -> None:
+    async def run() -> None:
+        indexes, index = await filled(tmp_path)
+        await find(indexes, index)
+        uid = index.identity.uid
+        assert [one.forms for one in await indexes.found_links.citing(uid, ["pep-2"])] == [
+            ["pep 1"]
+        ]
+        (link,) = await indexes.found_links.citing(uid, ["pep-2"])
+        rows = found.rows([link]).drop_columns(["forms", "checksum"])
+        values = [column[0].as_py() for column in rows.columns]
+        sealed = rows.append_column("checksum", [[found._checksum(*values)]])
+        assert found._opened(sealed) == [replace(link, forms=[])]
+        # the control: a value has changed
+        sealed = rows.append_column("checksum", [[found._checksum(*values[:-1], [True])]])
+        assert found._opened(sealed) == []
+
+    asyncio.run(run())
+
+
 def test_the_graph_counts_each_link_once(tmp_path: Path) -> None:
     async def run() -> None:
         indexes, index = await filled(tmp_path)

@@ -61,6 +61,7 @@ def test_found_links_stand_beside_given_ones(server: Server, filled: str) -> Non
     [first, _] = links(server, filled, "pep-2")["links"]
     text = DOCUMENTS[1]["text"]
     kinds = [(text[p["start"] : p["end"]], p["kind"]) for p in first["first_places"]]
+    assert all((p["form"] is None) == (p["kind"] == "title") for p in first["first_places"])
     assert kinds == [("PEP 1", "identifier"), (TITLE, "title")]
     assert (first["title"], first["exists"], first["places"]) == (TITLE, True, 2)
     assert keys(links(server, filled, "pep-3")) == [

@@ -43,6 +43,7 @@ SCHEMA = pa.schema(
         pa.field("starts", _INTS, nullable=False),
         pa.field("ends", _INTS, nullable=False),
         pa.field("titles", pa.list_(pa.bool_()), nullable=False),
+        pa.field("forms", pa.list_(pa.string()), nullable=False),
         pa.field("checksum", pa.binary(), nullable=False),
     ]
 )
@@ -61,6 +62,7 @@ class Link:
         places: number of places, those that are not stored included.
         starts, ends: characters ``[start, end)`` of the first places.
         titles: whether each of these places is a title, otherwise an identifier.
+        forms: what each of these places was read as, empty for a title; none of former versions.
     """
 
     citing: str
@@ -70,6 +72,7 @@ class Link:
     starts: list[int] = field(default_factory=list)
     ends: list[int] = field(default_factory=list)
     titles: list[bool] = field(default_factory=list)
+    forms: list[str] = field(default_factory=list)
 
     def add(self, reference: Reference) -> None:
         """Count one more place, and keep it if it is one of the first."""
@@ -77,7 +80,8 @@ class Link:
         if len(self.starts) < MOST_PLACES:
             self.starts.append(reference.start)
             self.ends.append(reference.end)
-            self.titles.append(reference.title)
+            self.titles.append(not reference.form)
+            self.forms.append(reference.form)
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +217,8 @@ def _opened(found: pa.Table) -> list[Link]:
     links = []
     for row in found.to_pylist():
         checksum = row.pop("checksum")
-        if checksum == _checksum(*(row[name] for name in _VALUES)):
+        # a former version wrote no forms
+        if checksum == _checksum(*(row[name] for name in _VALUES if name in row)):
             links.append(Link(**row))
     if len(links) < found.num_rows:
         log.error("found_links_damaged", rows=found.num_rows - len(links))

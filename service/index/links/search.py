@@ -10,6 +10,7 @@ import orjson
 import pyarrow as pa
 import structlog
 
+from ranking.forms import key
 from ranking.references import Named, Reference, References, Rule
 from service import executors
 from service.errors import TooLargeError
@@ -111,14 +112,15 @@ def _of_heads(part: pa.Table, fields: Sequence[str]) -> Iterator[Named]:
     columns = (part[name].to_pylist() for name in ("id", "title", "metadata"))
     for name, title, metadata in zip(*columns, strict=True):
         held = orjson.loads(metadata) if fields else {}
-        values = tuple(one for field in fields for one in _identifiers(held.get(field)))
+        values = tuple(one for field in fields for one in _identifiers(field, held.get(field)))
         yield Named(name, (title or "")[:TITLE_CHARACTERS], values)
 
 
-def _identifiers(value: object) -> Iterator[str]:
+def _identifiers(field: str, value: object) -> Iterator[str]:
     for one in value if isinstance(value, list) else [value]:
         if isinstance(one, str | int) and not isinstance(one, bool):
-            yield str(one)
+            # a number such as a PMID says nothing without the name of the field
+            yield (key(f"{field} {one}") if str(one).isdigit() else None) or str(one)
 
 
 @dataclass(frozen=True, slots=True)

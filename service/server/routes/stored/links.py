@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from fastapi import APIRouter, Depends, Query, Request
@@ -100,6 +101,7 @@ class PlaceOut(BaseModel):
     start: int
     end: int
     kind: Literal["identifier", "title"]
+    form: str | None = Field(description="the identifier as it was read; null for a title")
 
 
 class LinkOut(BaseModel):
@@ -229,7 +231,7 @@ async def list_links(
 
 def _link(entry: Entry) -> dict[str, Any]:
     found = entry.found
-    places = [] if found is None else zip(found.starts, found.ends, found.titles, strict=True)
+    columns = () if found is None else (found.starts, found.ends, found.titles, found.forms)
     return {
         "id": entry.id,
         "direction": entry.direction,
@@ -238,8 +240,11 @@ def _link(entry: Entry) -> dict[str, Any]:
         "given": entry.given,
         "found": found is not None,
         "places": 0 if found is None else found.places,
-        "first_places": [
-            {"start": start, "end": end, "kind": "title" if title else "identifier"}
-            for start, end, title in places
-        ],
+        "first_places": [place(*own) for own in zip_longest(*columns)],
     }
+
+
+def place(start: int, end: int, title: bool, form: str | None) -> dict[str, Any]:
+    """A ``PlaceOut``."""
+    kind = "title" if title else "identifier"
+    return {"start": start, "end": end, "kind": kind, "form": form or None}

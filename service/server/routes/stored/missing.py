@@ -17,7 +17,7 @@ from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
 from service.server.routes.citation import citation_head
-from service.server.routes.stored.links import PlaceOut
+from service.server.routes.stored.links import PlaceOut, place
 from service.server.routes.trainings import Turn
 
 if TYPE_CHECKING:
@@ -99,7 +99,7 @@ async def list_missing_citations(
 
 
 def _pair(pair: Missing) -> dict[str, Any]:
-    place = pair.place
+    own = pair.place
     return {
         "citing": pair.citing.id,
         "citing_title": pair.citing.title,
@@ -107,11 +107,5 @@ def _pair(pair: Missing) -> dict[str, Any]:
         "cited_title": pair.cited.title,
         "link_probability": pair.cited.score,
         "cosine": pair.cited.cosine,
-        "place": None
-        if place is None
-        else {
-            "start": place.start,
-            "end": place.end,
-            "kind": "title" if place.title else "identifier",
-        },
+        "place": own and place(own.start, own.end, not own.form, own.form),
     }
