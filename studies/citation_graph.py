@@ -16,6 +16,9 @@ others. Intervals are of the difference from the features (95 %, paired bootstra
 
 The third table says how many of the pairs that seem missing are right: a head learns from the
 citing documents of four folds, and the known links of the fifth are left out of its candidates.
+
+With ``--by-time`` the folds are parts in the order of time, a head learns from earlier parts only,
+and no link of a later document counts, as in ``benchmarks.learning.citation_search --by-time``.
 """
 
 import argparse
@@ -35,6 +38,7 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
+from benchmarks.learning.citation_search import times
 from benchmarks.rig.stored_index import opened
 from heads import citation
 from heads.citation import CANDIDATES, Candidates
@@ -45,6 +49,7 @@ from service.learning.citing import search_of
 from studies.citation_features import FOLDS, applied
 
 Floats = NDArray[np.float64]
+Splits = list[tuple[NDArray[np.bool_], NDArray[np.bool_], NDArray[np.bool_]]]
 # the feature that counts other documents that cite the candidate
 POPULARITY = 7
 # of the first table
@@ -62,13 +67,15 @@ def main() -> None:
     parser.add_argument("index")
     parser.add_argument("--queries", type=int, help="citing documents; default all")
     parser.add_argument("--known", type=float, default=0.0, help="share of links in the graph")
+    parser.add_argument("--by-time", action="store_true")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as work:
         shutil.copytree(given.path, f"{work}/index")
         links, asked = asyncio.run(read(Path(work, "index"), given.index, given.queries))
     Console().print(coupled(links))
-    Console().print(learnt(links, asked, given.known))
-    Console().print(missing(links, asked, given.known))
+    splits = split([one.name for one in asked], given.by_time)
+    Console().print(learnt(links, asked, splits, given.known))
+    Console().print(missing(links, asked, splits, given.known))
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,25 +163,35 @@ def _reciprocal(scores: Mapping[str, float], wanted: str) -> float:
     return 1 / (1 + sum(one > own for one in values) + (values.count(own) - 1) / 2)
 
 
-def learnt(links: Mapping[str, set[str]], asked: Sequence[Asked], known: float) -> Table:
+def split(names: list[str], by_time: bool) -> Splits:
+    """Of each fold: documents to learn from, those to ask, and those without links in the graph."""
+    fold = np.arange(len(names)) % FOLDS
+    if not by_time:
+        return [(fold != held, fold == held, fold == held) for held in range(FOLDS)]
+    fold[np.argsort(times(names), kind="stable")] = np.sort(fold)
+    return [(fold < held, fold == held, fold >= held) for held in range(1, FOLDS)]
+
+
+def learnt(
+    links: Mapping[str, set[str]], asked: Sequence[Asked], splits: Splits, known: float
+) -> Table:
     """MRR and recall at 10 of heads with further columns."""
     kept = drawn(links, asked, known)
     at = {name: i for i, name in enumerate(sorted({*links, *(h for a in asked for h in a.hits)}))}
     at |= {name: len(at) + i for i, name in enumerate(sorted(set().union(*links.values()) - {*at}))}
     figures: dict[str, list[tuple[float, float]]] = {}
-    fold = np.arange(len(asked)) % FOLDS
-    for held in track(range(FOLDS), "folds"):
+    for before, now, unknown in track(splits, "folds"):
         graph = np.zeros((len(at), len(at)), np.float32)
-        out = {one.name for one, own in zip(asked, fold, strict=True) if own == held}
+        out = {asked[i].name for i in np.flatnonzero(unknown).tolist()}
         for citing, cited in links.items():
             for name in kept[citing] if citing in out else cited:
                 graph[at[citing], at[name]] = 1
         inputs = [columns(graph, at, one, kept[one.name]) for one in asked]
         for key in inputs[0]:
             own = [own[key] for own in inputs]
-            train = [own[i] for i in np.flatnonzero(fold != held)]
+            train = [own[i] for i in np.flatnonzero(before)]
             train = [one for one in train if one.linked.any() and not one.linked.all()]
-            rest = np.flatnonzero(fold == held).tolist()
+            rest = np.flatnonzero(now).tolist()
             for i, scores in zip(
                 rest, applied(train, [own[i] for i in rest], "features"), strict=True
             ):
@@ -195,21 +212,26 @@ def drawn(
     }
 
 
-def missing(links: Mapping[str, set[str]], asked: Sequence[Asked], known: float) -> Table:
+def missing(
+    links: Mapping[str, set[str]], asked: Sequence[Asked], splits: Splits, known: float
+) -> Table:
     """How many pairs above a probability are links that the head did not know."""
     kept = drawn(links, asked, known)
-    fold = np.arange(len(asked)) % FOLDS
-    chances, right = [], []
-    for held in track(range(FOLDS), "folds"):
-        train = [one.search for one, own in zip(asked, fold, strict=True) if own != held]
+    chances, right, hidden = [], [], 0
+    for before, now, unknown in track(splits, "folds"):
+        out = {asked[i].name for i in np.flatnonzero(unknown & ~now).tolist()}
+        counts = Counter(name for one, cited in links.items() if one not in out for name in cited)
+        inputs = [popular(one, links[one.name], counts) for one in asked]
+        train = [inputs[i] for i in np.flatnonzero(before)]
         train = [one for one in train if one.linked.any() and not one.linked.all()]
         network = citation.train(train, math.inf).network
-        for one in (asked[int(i)] for i in np.flatnonzero(fold == held)):
+        for i in np.flatnonzero(now).tolist():
+            one = asked[i]
             left = np.array([name not in kept[one.name] for name in one.hits])
-            chances.append(network.probabilities(one.search.features[left])[:, 1])
+            chances.append(network.probabilities(inputs[i].features[left])[:, 1])
             right.append(one.search.linked[left])
+            hidden += len(links[one.name]) - len(kept[one.name])
     probabilities, linked = np.concatenate(chances), np.concatenate(right)
-    hidden = sum(len(links[one.name]) - len(kept[one.name]) for one in asked)
     table = Table("threshold", "pairs", "right", "precision", "recall", title=f"{hidden} links")
     for threshold in THRESHOLDS:
         above = linked[probabilities >= threshold]
@@ -217,6 +239,14 @@ def missing(links: Mapping[str, set[str]], asked: Sequence[Asked], known: float)
         shares = (f"{found / max(1, count):.3f}" for count in (len(above), hidden))
         table.add_row(f"{threshold}", f"{len(above)}", f"{found}", *shares)
     return table
+
+
+def popular(one: Asked, own: set[str], counts: Mapping[str, int]) -> Candidates:
+    """The candidates with the number of other documents that cite each."""
+    features = one.search.features.copy()
+    others = [counts.get(name, 0) - (name in own) for name in one.hits]
+    features[:, POPULARITY] = np.log1p(np.maximum(0, others))
+    return replace(one.search, features=features)
 
 
 def columns(
