@@ -28,7 +28,7 @@ from corpora.documents import check_source, entries, read_texts
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
 from corpora.files import FORMATS
-from service import precedence
+from service import executors, precedence
 from service.bulk.command_settings import load_settings, separate
 from service.bulk.progress import IndexProgress
 from service.embedding.background import BackgroundEmbedder
@@ -110,24 +110,24 @@ async def _embed(given: argparse.Namespace, settings: Settings) -> int:
         with IndexProgress(console) as progress:
             task = progress.start("embedding")
             progress.count(task, entries(given.source))
-            while some := await asyncio.to_thread(lambda: [*islice(texts, PART_TEXTS)]):
+            while some := await executors.STORE.run(list, islice(texts, PART_TEXTS)):
                 file = parts / f"{number:08}.parquet"
                 ids = [one.id for one in some]
                 if file.exists():
-                    part = await asyncio.to_thread(pq.read_table, file)
+                    part = await executors.STORE.run(pq.read_table, file)
                     if part["id"].to_pylist() != ids:
                         raise DataError(f"IN changed since the run began: remove {parts}")
                 else:
                     outcomes = await embedder([one.text for one in some])
                     tokens += sum(one.tokens for one in outcomes if isinstance(one, Document))
                     part = _table(ids, outcomes, width)
-                    await asyncio.to_thread(_write, part, file)
+                    await executors.STORE.run(_write, part, file)
                 rows, number = rows + len(ids), number + 1
                 errors += len(ids) - part["error"].null_count
                 progress.update(task, rows, tokens)
     finally:
         await service.stop()
-    await asyncio.to_thread(_join, parts, number, width, given.target)
+    await executors.STORE.run(_join, parts, number, width, given.target)
     console.print(f"{rows - errors:,} vectors, {errors:,} errors", markup=False, highlight=False)
     return 1 if errors else 0
 

@@ -82,7 +82,9 @@ def test_html_has_the_same_numbers_and_columns(read: Read) -> None:
         "<p>Beam</p><td>10<td>11</tr><tr><td>Rope<br>(nylon)<td colspan=2>on request</tr></table>"
         "<p>Signed in Berlin."
     )
-    assert content_of(read(".html", page.encode())).text == CONTRACT
+    # a raised number is no part of the word before it
+    raised = CONTRACT.replace("week1", "week¹")
+    assert content_of(read(".html", page.encode())).text == raised
 
 
 def numbered() -> Document:

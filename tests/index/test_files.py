@@ -155,16 +155,16 @@ def test_links_are_found_in_the_files_and_to_them(server: Server, index: str) ->
         assert (job["state"], job["error"]) == ("succeeded", None)
         return job["links"]
 
-    files = {"pep-12.txt": b"See PEP 30 and AB-7.", "pep-20.txt": b"As PEP 12 says, and PEP 44."}
+    files = {"pep-12.txt": b"See PEP 30 and AB-700.", "pep-20.txt": b"As PEP 12 says, and PEP 44."}
     assert links(files) is None
     call(server, "GET", f"/indexes/{index}/links", status=404)
-    # ids end in .txt, and the texts name no document so
-    assert links(files, find_links="true") == 0
-    asked = {"find_links": "true", "link_rule": "pep-*.txt=PEP *"}
-    assert links(files, **asked) == 1
+    # "PEP 12" names the file pep-12.txt
+    assert links(files, find_links="true") == 1
+    asked = {"find_links": "true", "link_rule": "pep-2*.txt=AB-700"}
+    assert links(files, **asked) == 2
     # the new file is cited by a former one
-    assert links({"pep-30.txt": b"It stands for itself."}, **asked) == 2
-    assert call(server, "GET", f"/indexes/{index}/links")["links"] == 2
+    assert links({"pep-30.txt": b"It stands for itself."}, **asked) == 3
+    assert call(server, "GET", f"/indexes/{index}/links")["links"] == 3
     [link] = call(server, "GET", f"/indexes/{index}/documents/pep-30.txt/links")["links"]
     assert (link["id"], link["direction"], link["found"]) == ("pep-12.txt", "cited_by", True)
 
