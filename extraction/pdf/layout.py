@@ -9,6 +9,7 @@ from typing import NamedTuple
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 
+from extraction.building import raised
 from extraction.pdf.columns import Cell, Row, ordered
 from extraction.pdf.entries import Box, Entry, placed
 from extraction.pdf.lines import HYPHEN
@@ -25,6 +26,10 @@ _LEADERS = re.compile(r"[ \t]?(?:\.[ \t]?){5,}(?=\w{0,6}$)")
 _LEAST_DOTS = 5
 # words of a page that say how it is turned
 _SAMPLE = 15
+# numbers behind a letter, a digit or a mark after one; a raised one begins higher by this part of
+# the size of the letter before, and is smaller than this part of it
+_BEHIND = re.compile(r"(?<=\w)[.,;:!?)\]”’\"']?(\d{1,4})(?!\w)")
+_RAISED, _SMALL = 0.1, 0.9
 
 
 class Line(NamedTuple):
@@ -81,6 +86,7 @@ class Layout:
             # places in the text are not those of the letters
             return plain(words, entries)
         self._turn = self._turned(words.raw, text)
+        text = self._lifted(words.raw, text)
         rows = self._rows(words.raw, text)
         seen = [one._replace(box=self._turn.box(one.box)) for one in entries]
         return _whole(ordered(placed(rows, seen) if seen else rows))
@@ -124,6 +130,18 @@ class Layout:
             return box.left, box.right, box.bottom
         left, bottom, right, _ = self._turn.box(Box(box.left, box.bottom, box.right, box.top))
         return left, right, bottom
+
+    def _lifted(self, page: object, text: str) -> str:
+        """The text with raised numbers in Unicode's signs, as in the readers of other kinds."""
+        for found in _BEHIND.finditer(text):
+            base, (first, end) = found.start() - 1, found.span(1)
+            size, low = self._size(page, base), self._edges(page, base)[2]
+            for place in range(first, end):
+                higher = self._edges(page, place)[2] > low + _RAISED * size
+                if higher and self._size(page, place) < _SMALL * size:
+                    text = text[:place] + raised(text[place:end]) + text[end:]
+                    break
+        return text
 
     def _turned(self, page: object, text: str) -> Turn:
         """The way in which most of a page's lines run."""

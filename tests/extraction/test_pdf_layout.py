@@ -237,3 +237,20 @@ def test_the_dots_of_a_table_of_contents_go(read: Read) -> None:
 
     found = content_of(read(".pdf", drawn(contents)))
     assert found.text == "Chapter 4\t4\nChapter 7\t7\nand so on ..."
+
+
+def test_raised_numbers_are_apart_from_the_word_before(read: Read) -> None:
+    def notes(canvas: Canvas) -> None:
+        line = canvas.beginText(72, 700)
+        for text, rise in (
+            ("The results", 0), ("12", 4), (" of 10", 0), ("6", 4), (" tons.", 0), ("3", 4),
+            # the controls: lowered, and of the same size and height
+            (" CO", 0), ("2", -2), (" and B12", 0),
+        ):  # fmt: skip
+            line.setFont("Helvetica", 8 if rise else 10)
+            line.setRise(rise)
+            line.textOut(text)
+        canvas.drawText(line)
+
+    text = content_of(read(".pdf", drawn(notes))).text
+    assert " ".join(text.split()) == "The results¹² of 10⁶ tons.³ CO2 and B12"
