@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import hashlib
 import json
 import os
 import shutil
@@ -24,6 +25,7 @@ import pyarrow.parquet as pq
 from rich.console import Console
 
 from bundles.manifest import BundleError
+from corpora.documents import Document as Source
 from corpora.documents import check_source, entries, read_texts
 from corpora.errors import DataError
 from corpora.fields import Fields, add_field_flags
@@ -75,11 +77,11 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         return asyncio.run(_embed(given, load_settings(flags, "docsplit")))
     except KeyboardInterrupt:
-        _say("interrupted; repeat it to continue")
-        return 130
+        status, reason = 130, "interrupted; repeat it to continue"
     except (ServiceError, BundleError, DataError, OSError) as error:
-        _say(printable(str(error)))
-        return 2
+        status, reason = 2, printable(str(error))
+    print(f"docsplit: {reason}", file=sys.stderr)  # noqa: T201
+    return status
 
 
 async def _embed(given: argparse.Namespace, settings: Settings) -> int:
@@ -96,8 +98,8 @@ async def _embed(given: argparse.Namespace, settings: Settings) -> int:
     if not 1 <= width <= manifest.dimensions:
         raise SettingsError(f"--dimensions: this model has {manifest.dimensions}")
     prompt = resolve(manifest, given.prompt_name)
-    plan = {"revision": manifest.revision, "prompt": prompt, "dimensions": width}
-    parts = _parts(given.target, plan | {"truncate": given.truncate})
+    plan = [manifest.revision, prompt, width, given.truncate]
+    parts = _parts(given.target, plan)
     await service.start()
     if service.running is None:
         return 2
@@ -115,12 +117,13 @@ async def _embed(given: argparse.Namespace, settings: Settings) -> int:
                 ids = [one.id for one in some]
                 if file.exists():
                     part = await executors.STORE.run(pq.read_table, file)
-                    if part["id"].to_pylist() != ids:
+                    if part.schema.metadata[b"digest"] != _digest(some):
                         raise DataError(f"IN changed since the run began: remove {parts}")
                 else:
                     outcomes = await embedder([one.text for one in some])
                     tokens += sum(one.tokens for one in outcomes if isinstance(one, Document))
                     part = _table(ids, outcomes, width)
+                    part = part.replace_schema_metadata({"digest": _digest(some)})
                     await executors.STORE.run(_write, part, file)
                 rows, number = rows + len(ids), number + 1
                 errors += len(ids) - part["error"].null_count
@@ -129,10 +132,10 @@ async def _embed(given: argparse.Namespace, settings: Settings) -> int:
         await service.stop()
     await executors.STORE.run(_join, parts, number, width, given.target)
     console.print(f"{rows - errors:,} vectors, {errors:,} errors", markup=False, highlight=False)
-    return 1 if errors else 0
+    return int(errors > 0)
 
 
-def _parts(target: Path, plan: dict[str, Any]) -> Path:
+def _parts(target: Path, plan: list[Any]) -> Path:
     """The folder of the parts, which belong to one plan."""
     folder = target.with_name(f"{target.name}.parts")
     folder.mkdir(exist_ok=True)
@@ -147,6 +150,10 @@ def _parts(target: Path, plan: dict[str, Any]) -> Path:
             "remove the folder"
         )
     return folder
+
+
+def _digest(some: Sequence[Source]) -> bytes:
+    return hashlib.sha256(repr([(one.id, one.text) for one in some]).encode()).hexdigest().encode()
 
 
 def _table(
@@ -187,10 +194,6 @@ def _join(parts: Path, number: int, width: int, target: Path) -> None:
             writer.close()
     os.replace(scratch, target)
     shutil.rmtree(parts)
-
-
-def _say(reason: str) -> None:
-    print(f"docsplit: {reason}", file=sys.stderr)  # noqa: T201
 
 
 if __name__ == "__main__":

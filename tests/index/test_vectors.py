@@ -83,9 +83,10 @@ def test_an_interrupted_run_goes_on(
     assert embed(source, target, light, "--dimensions", "8") == 2
     assert "other flags" in capsys.readouterr().err
     changed = tmp_path / "changed.jsonl"
-    changed.write_text(source.read_text().replace("t1", "t9"))
-    assert embed(changed, target, light) == 2
-    assert "IN changed" in capsys.readouterr().err
+    for former, other in (("t1", "t9"), ("A cat sat.", "A cat ran.")):
+        changed.write_text(source.read_text().replace(former, other))
+        assert embed(changed, target, light) == 2
+        assert "IN changed" in capsys.readouterr().err
     stop = 100
     assert embed(source, target, light) == 1
     assert embedded == TEXTS
