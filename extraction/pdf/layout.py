@@ -135,12 +135,15 @@ class Layout:
         """The text with raised numbers in Unicode's signs, as in the readers of other kinds."""
         for found in _BEHIND.finditer(text):
             base, (first, end) = found.start() - 1, found.span(1)
-            size, low = self._size(page, base), self._edges(page, base)[2]
-            for place in range(first, end):
-                higher = self._edges(page, place)[2] > low + _RAISED * size
-                if higher and self._size(page, place) < _SMALL * size:
-                    text = text[:place] + raised(text[place:end]) + text[end:]
-                    break
+            low = self._edges(page, base)[2]
+            # most numbers are not raised, and one look at the last digit shows it
+            if self._edges(page, end - 1)[2] <= low:
+                continue
+            size, place = self._size(page, base), end
+            while place > first and self._edges(page, place - 1)[2] > low + _RAISED * size:
+                place -= 1
+            if place < end and self._size(page, place) < _SMALL * size:
+                text = text[:place] + raised(text[place:end]) + text[end:]
         return text
 
     def _turned(self, page: object, text: str) -> Turn:
