@@ -34,8 +34,7 @@ async def prepare(table: AsyncTable, *, again: bool = False) -> None:
             # two processes may prepare a new table at once, and the first one builds the index
             if again or not conflicting(error) or column not in await indexed(table):
                 raise
-    held = await indexed(table)
-    if terms.WORDS in held and "text" in held:
+    if "text" in held and terms.WORDS in await indexed(table):
         await table.drop_index(held["text"])
 
 
