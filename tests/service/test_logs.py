@@ -63,7 +63,7 @@ def test_libraries_log_exceptions_without_messages(monkeypatch: pytest.MonkeyPat
 @pytest.mark.parametrize("form", ["json", "text"])
 def test_a_text_in_an_event_begins_no_line_and_moves_no_cursor(form: str) -> None:
     named = "a\n2026-01-01 forged\r\x1b[2K\x85\u2028\u202eb"
-    told = f"""
+    code = f"""
 import logging
 import structlog
 from service import logs
@@ -71,7 +71,7 @@ logs.configure("info", "{form}")
 structlog.get_logger("docsplit").warning("store_failed", error={named!r}, few=[{named!r}])
 logging.getLogger("other").warning("of a library: %s", {named.replace(chr(10), "")!r})
 """
-    done = forked.program(told, folder=ROOT)
+    done = forked.program(code, folder=ROOT)
     assert done.returncode == 0
     lines = done.stderr.removesuffix("\n").split("\n")
     assert len(lines) == 2

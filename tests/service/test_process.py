@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from tests import forked
-from tests.conftest import ROOT, serving, wait_until
+from tests.conftest import ROOT, Server, serving, wait_until
 
 
 def imported(more: str = "") -> set[str]:
@@ -48,22 +48,27 @@ def test_the_help_loads_no_engine_and_no_server() -> None:
     assert not names & {"openvino", "fastapi"}
 
 
+def waiting(
+    server: Server, inputs: str | list[str]
+) -> tuple[threading.Thread, list[httpx.Response]]:
+    """A request that waits for the engine: the thread that sends it, and its answer to come."""
+    answers: list[httpx.Response] = []
+
+    def ask() -> None:
+        answers.append(httpx.post(f"{server.url}/embed", json={"inputs": inputs}, timeout=60))
+
+    asking = threading.Thread(target=ask)
+    asking.start()
+    while server.metric("docsplit_queue_tokens") == 0:
+        time.sleep(0.01)
+    return asking, answers
+
+
 def test_sigterm_answers_requests_in_progress_and_drains(
     tmp_path: Path, long_document: str
 ) -> None:
     with serving(tmp_path / "log", "--drain-seconds", "1.5") as server:
-        answers: list[httpx.Response] = []
-
-        def ask() -> None:
-            words = long_document.split()[:2500]
-            answers.append(
-                httpx.post(f"{server.url}/embed", json={"inputs": " ".join(words)}, timeout=60)
-            )
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        while server.metric("docsplit_queue_tokens") == 0:
-            time.sleep(0.01)
+        asking, answers = waiting(server, " ".join(long_document.split()[:2500]))
         server.process.send_signal(signal.SIGTERM)
         time.sleep(0.3)
         refused = httpx.get(f"{server.url}/readyz")
@@ -95,21 +100,12 @@ def test_a_pause_of_the_process_does_not_count_as_a_hanging_engine(
     with serving(tmp_path / "log", "--engine-timeout", "2", "--cache-bytes", "0") as server:
         words = long_document.split()
         texts = [" ".join(words[start : start + 2500]) for start in range(8)]
-        answers: list[int] = []
-
-        def ask() -> None:
-            answer = httpx.post(f"{server.url}/embed", json={"inputs": texts}, timeout=60)
-            answers.append(answer.status_code)
-
-        asking = threading.Thread(target=ask)
-        asking.start()
-        while server.metric("docsplit_queue_tokens") == 0:
-            time.sleep(0.01)
+        asking, answers = waiting(server, texts)
         server.process.send_signal(signal.SIGSTOP)
         time.sleep(3)
         server.process.send_signal(signal.SIGCONT)
         asking.join()
-        assert answers == [200]
+        assert [answer.status_code for answer in answers] == [200]
         assert "engine_wedged" not in server.log.read_text()
 
 
