@@ -112,7 +112,7 @@ class Jobs:
 
     async def all(self) -> list[Job]:
         """All jobs without their details, the newest first."""
-        # versions before 0.2.0 had another kind
+        # versions up to 0.1.0 had another kind
         jobs = [_job(row) for row in await self._table.rows(columns=_HEAD) if row["kind"] in LOST]
         return sorted(jobs, key=lambda job: job.started, reverse=True)
 

@@ -63,7 +63,7 @@ async def train_citation_head(
 ) -> CitationOut:
     """Train the index's citation head on the links of its documents; replace a former head.
 
-    The answer shows counts of links, so a key needs the right to read the index, too.
+    The answer contains numbers of links, so the key must also have the right to read the index.
     """
     rights.require(request, Right.READ_INDEXES, name)
     service = inference.service_of(request)
