@@ -7,7 +7,7 @@ found, the answer is computed from the candidates' stored rows, which are verifi
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -315,29 +315,23 @@ def _add_shares(
     held: Mapping[str, str], scored: Mapping[str, Scored], asked: Asked, form: Form
 ) -> None:
     """Set the shares of the windows of an answer that was ranked without them, all at once."""
-    places = [
-        (name, place) for name in held.keys() & scored.keys() for place in _best(scored[name], form)
-    ]
-    windows = [held[name][slice(*_window(scored[name], place))] for name, place in places]
-    made = ranking.shares_of([lined(window, [len(window)]) for window in windows], asked.terms)
-    for (name, place), share in zip(places, made, strict=True):
+    names = held.keys() & scored.keys()
+    best = [(name, *window) for name in names for window in _best(scored[name], form)]
+    words = [lined(held[name][start:end], [end - start]) for name, _, start, end in best]
+    for (name, place, *_), share in zip(best, ranking.shares_of(words, asked.terms), strict=True):
         scored[name].shares[place] = share[0]
 
 
-def _best(one: Scored, form: Form) -> list[int]:
-    best: list[int] = np.argsort(-one.scores, kind="stable")[: form.passages].tolist()
-    return best
-
-
-def _window(one: Scored, place: int) -> tuple[int, int]:
-    """The first character of a window, and one past its last."""
-    return one.ends[place - 1] if place else 0, one.ends[place]
+def _best(one: Scored, form: Form) -> Iterator[tuple[int, int, int]]:
+    """The best windows: the number, the first character and one past the last of each."""
+    ends = (0, *one.ends)
+    for place in np.argsort(-one.scores, kind="stable")[: form.passages].tolist():
+        yield place, ends[place], ends[place + 1]
 
 
 def _passages(text: str, known: Outline, scored: Scored, asked: Asked, form: Form) -> list[Passage]:
     found = []
-    for place in _best(scored, form):
-        start, end = _window(scored, place)
+    for place, start, end in _best(scored, form):
         first, last = ranking.snippet(text, start, end, form.characters, asked.terms)
         # blank lines may stand before a heading
         begins = last - len(text[first:last].lstrip())
