@@ -97,7 +97,7 @@ async def delete(index: Index, document_id: str, condition: Condition) -> int:
             if error.present[document_id] is None:
                 raise NotFoundError("no document of that id in this index")
             raise error
-        time = _after(held[document_id])
+        time = versions.after(held[document_id])
         gone = records.tombstones({document_id: time}, index.schema)
         result = await _replace(index, gone, versions.clause(conditions), on_bad_vectors="null")
         if applied(result):
@@ -141,11 +141,6 @@ def check(conditions: Mapping[str, Condition], held: Mapping[str, Standing]) -> 
 
 def _present(ids: Sequence[str], held: Mapping[str, Standing | None]) -> dict[str, int | None]:
     return {name: versions.present(held.get(name)) for name in ids}
-
-
-def _after(standing: Standing | None) -> int:
-    """Now, or later if the state came from a machine with a fast clock."""
-    return max(microseconds(), standing.updated + 1 if standing else 0)
 
 
 def _stamp(upserts: Sequence[Upsert], held: Mapping[str, Standing]) -> None:
@@ -192,7 +187,7 @@ async def _conditional(
         conditions = {name: conditions[name] for name in again}
         for upsert in upserts:
             for name in again & upsert.conditions.keys():
-                upsert.times[name] = _after(held[name])
+                upsert.times[name] = versions.after(held[name])
     raise OvertakenError
 
 

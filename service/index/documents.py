@@ -27,7 +27,7 @@ from service.index.rows import checksums, records, sizes, vectors
 from service.index.rows.checksums import Part
 from service.index.rows.record import Record, Stored
 from service.index.rows.schema import Identity
-from service.index.rows.versions import ATTEMPTS, Standing, microseconds
+from service.index.rows.versions import ATTEMPTS, Standing, after, microseconds
 from service.index.sql import Sql
 from service.index.storage.database import refresh
 
@@ -69,10 +69,9 @@ class Index:
 
     async def put(self, documents: Sequence[Record]) -> None:
         """Insert documents, or replace those of the same id, in one commit; the time is now."""
-        held = await self.updated([document.id for document in documents])
+        held = await self.standing([document.id for document in documents])
         now = microseconds()
-        # later than the state it replaces, even if that came from a machine with a fast clock
-        times = [max(now, held.get(document.id, 0) + 1) for document in documents]
+        times = [after(held.get(document.id), now) for document in documents]
         await self.write(await self.rows(documents), times)
 
     async def write(
@@ -110,8 +109,7 @@ class Index:
             if repeated:
                 raise UncertainError
             for place in left:
-                standing = missing[ids[place]]
-                times[place] = max(microseconds(), standing.updated + 1 if standing else 0)
+                times[place] = after(missing[ids[place]])
         raise OvertakenError
 
     async def missing(self, rows: pa.Table, version: int) -> dict[str, Standing | None]:
@@ -352,9 +350,9 @@ class Index:
         return await query.select(columns).limit(limit).to_arrow()
 
 
-def named(ids: Sequence[str]) -> Expr:
-    """The condition that a document has one of some ids."""
-    return col("id").isin([lit(name) for name in ids])
+def named(ids: Sequence[str], column: str = "id") -> Expr:
+    """The condition that a document has one of some ids, or that another column does."""
+    return col(column).isin([lit(name) for name in ids])
 
 
 def applied(result: MergeResult) -> int:

@@ -16,13 +16,13 @@ from typing import Any
 
 import pyarrow as pa
 import structlog
-from lancedb.expr import Expr, col, lit
 from lancedb.index import BTree
 from lancedb.table import AsyncTable
 
 from ranking.references import Reference
 from service import executors
 from service.index import sql
+from service.index.documents import named
 from service.index.storage import pins
 from service.index.storage.database import Database
 from service.index.storage.manifest import KEEP_VERSIONS
@@ -157,7 +157,7 @@ class FoundLinks:
         table = await self._database.find(_name(uid))
         if table is None or not ids:
             return set(), True
-        found = await table.query().where(_among("cited", ids)).limit(most + 1).to_arrow()
+        found = await table.query().where(named(ids, "cited")).limit(most + 1).to_arrow()
         links = await executors.STORE.run(_opened, found)
         return {(link.citing, link.cited) for link in links}, found.num_rows <= most
 
@@ -193,16 +193,12 @@ class FoundLinks:
         table: AsyncTable | None = await self._database.find(_name(uid))
         if table is None or not ids:
             return []
-        found = await table.query().where(_among(column, ids)).to_arrow()
+        found = await table.query().where(named(ids, column)).to_arrow()
         return await executors.STORE.run(_opened, found)
 
 
 def _name(uid: str) -> str:
     return f"links.{uid}"
-
-
-def _among(column: str, ids: Sequence[str]) -> Expr:
-    return col(column).isin([lit(name) for name in ids])
 
 
 def rows(links: Sequence[Link]) -> pa.Table:

@@ -87,6 +87,11 @@ def clause(conditions: Mapping[str, Condition]) -> Sql:
     )
 
 
+def after(standing: Standing | None, now: int = 0) -> int:
+    """Now, or later if the state came from a machine with a fast clock."""
+    return max(now or microseconds(), standing.updated + 1 if standing else 0)
+
+
 def microseconds() -> int:
     """The time now, since the epoch."""
     return time.time_ns() // 1000
