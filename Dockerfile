@@ -56,18 +56,13 @@ RUN --mount=type=secret,id=pip.conf \
        --output-file sbom.cdx.json /opt/venv/bin/python
 
 WORKDIR /app
-COPY models/docsplit-minilm-l6-v3 ./models/docsplit-minilm-l6-v3
-COPY bundles ./bundles
-COPY corpora ./corpora
+COPY docsplit ./docsplit
 COPY extraction ./extraction
-COPY heads ./heads
-COPY ranking ./ranking
 COPY service ./service
-COPY windowing ./windowing
 # readable to any user, whatever umask the clone was made under
 RUN chmod -R a+rX,go-w . \
     && python -m compileall -q --invalidation-mode unchecked-hash \
-         bundles corpora extraction heads ranking service windowing \
+         docsplit extraction service \
     && mkdir /data
 
 FROM ${BASE}
@@ -89,14 +84,9 @@ ENV PATH=/opt/venv/bin:${PATH} \
     DOCSPLIT_INDEX_PATH=/data
 WORKDIR /app
 COPY --from=build /opt/venv /opt/venv
-COPY --from=build /app/models ./models
-COPY --from=build /app/bundles ./bundles
-COPY --from=build /app/corpora ./corpora
+COPY --from=build /app/docsplit ./docsplit
 COPY --from=build /app/extraction ./extraction
-COPY --from=build /app/heads ./heads
-COPY --from=build /app/ranking ./ranking
 COPY --from=build /app/service ./service
-COPY --from=build /app/windowing ./windowing
 COPY --from=build /build/sbom.cdx.json ./sbom.cdx.json
 # indexes and heads: for a volume, which takes over the owner
 COPY --from=build --chown=65532:65532 /data /data

@@ -8,7 +8,7 @@ from typing import Any
 from mkdocs.structure.files import File
 
 LINK = re.compile(r"\[([^\]]*)\]\(((?:\.\./)+)([^)#\s]+)(#[^)]*)?\)")
-CARD, PAGE = "models/README.md", "reference/models.md"
+CARD, PAGE = "docsplit/models/README.md", "reference/models.md"
 
 
 def on_files(files: Any, config: Any) -> Any:

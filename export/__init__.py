@@ -1,10 +1,10 @@
 """The export turns checkpoints into bundles.
 
-``bundles.format`` is the format that the service reads. It needs only pydantic and the standard
-library, so importing this package must not import torch.
+``docsplit.bundles.format`` is the format that the service reads. It needs only pydantic and the
+standard library, so importing this package must not import torch.
 """
 
-from bundles.telemetry import block_telemetry
+from docsplit.bundles.telemetry import block_telemetry
 
 # Set here, so that it applies before any part of this package imports a runtime.
 block_telemetry()

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from bundles.comparison import Exporter
-from bundles.manifest import PrecisionName
-from bundles.window_weights import MOST_FIRST_WINDOW, WeightUnit, WindowWeights
+from docsplit.bundles.comparison import Exporter
+from docsplit.bundles.manifest import PrecisionName
+from docsplit.bundles.window_weights import MOST_FIRST_WINDOW, WeightUnit, WindowWeights
 from export.checks.options import add_gate_options, count
 from export.interruption import interruptible
 from export.tasks.options import add_options, held_out
@@ -69,10 +69,10 @@ def _run(given: Sequence[str]) -> int:
     # Imported after parsing: torch and openvino take seconds, and --help needs neither.
     from rich.console import Console
 
-    from bundles.format import load_any
-    from bundles.manifest import BundleError, Manifest, Parity
-    from bundles.reranker import RerankerManifest
-    from corpora.errors import DataError
+    from docsplit.bundles.format import load_any
+    from docsplit.bundles.manifest import BundleError, Manifest, Parity
+    from docsplit.bundles.reranker import RerankerManifest
+    from docsplit.corpora.errors import DataError
     from export.errors import ExportError, IncompleteError, explained
     from export.pipeline import Request, export
     from export.progress import Progress
@@ -144,8 +144,8 @@ def _refuse(console: Console, reason: object) -> None:
 def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
     from rich.console import Console
 
-    from bundles.manifest import BundleError
-    from corpora.errors import DataError
+    from docsplit.bundles.manifest import BundleError
+    from docsplit.corpora.errors import DataError
     from export import conversion, inspection
     from export.errors import ExportError, explained
 

@@ -10,10 +10,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bundles import format as bundle
-from bundles.format import Bundle
-from bundles.manifest import TOKENIZER, Manifest
-from bundles.openvino_core import openvino_core
+from docsplit.bundles import format as bundle
+from docsplit.bundles.format import Bundle
+from docsplit.bundles.manifest import TOKENIZER, Manifest
+from docsplit.bundles.openvino_core import openvino_core
 from export.errors import ExportError
 
 if TYPE_CHECKING:

@@ -4,8 +4,8 @@ import shutil
 from collections.abc import Set
 from pathlib import Path
 
-from bundles.format import load_any
-from bundles.manifest import BundleError, PrecisionName
+from docsplit.bundles.format import load_any
+from docsplit.bundles.manifest import BundleError, PrecisionName
 from export.errors import ExportError
 
 

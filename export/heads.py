@@ -8,12 +8,12 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bundles import format as bundle
-from bundles.manifest import HEADS, BundleError, FileEntry, Head, Manifest
+from docsplit.bundles import format as bundle
+from docsplit.bundles.manifest import HEADS, BundleError, FileEntry, Head, Manifest
+from docsplit.heads.citation import SIGNALS
+from docsplit.heads.network import Network
+from docsplit.heads.pair_features import FEATURES
 from export.errors import ExportError
-from heads.citation import SIGNALS
-from heads.network import Network
-from heads.pair_features import FEATURES
 
 OPSET = 17
 TOLERANCE = 1e-5

@@ -6,7 +6,7 @@ from huggingface_hub import constants, get_hf_file_metadata, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.file_download import repo_folder_name
 
-from bundles.manifest import MANIFEST
+from docsplit.bundles.manifest import MANIFEST
 
 _SECONDS = 10
 

@@ -8,9 +8,9 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
-from bundles import format as bundle
-from bundles.manifest import Contents, Manifest, Ranges, Repair
-from bundles.reranker import RerankerManifest
+from docsplit.bundles import format as bundle
+from docsplit.bundles.manifest import Contents, Manifest, Ranges, Repair
+from docsplit.bundles.reranker import RerankerManifest
 
 
 def main(arguments: Sequence[str]) -> int:

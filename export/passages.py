@@ -6,10 +6,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from corpora.documents import text_of
-from corpora.fields import Fields
-from corpora.files import lines, suffix
-from corpora.tables import is_table, rows
+from docsplit.corpora.documents import text_of
+from docsplit.corpora.fields import Fields
+from docsplit.corpora.files import lines, suffix
+from docsplit.corpora.tables import is_table, rows
 from export.errors import ExportError
 
 PEPS = Path(__file__).parent.parent / "examples" / "peps" / "documents.jsonl.gz"

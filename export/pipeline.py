@@ -9,10 +9,11 @@ from pathlib import Path
 
 import torch
 
-from bundles.comparison import Exporter
-from bundles.format import seal
-from bundles.manifest import NAME, Manifest, Precision, PrecisionName
-from bundles.window_weights import WindowWeights
+from docsplit.bundles.comparison import Exporter
+from docsplit.bundles.format import seal
+from docsplit.bundles.manifest import NAME, Manifest, Precision, PrecisionName
+from docsplit.bundles.window_weights import WindowWeights
+from docsplit.windowing.weighing import Weighing
 from export.checkpoint import long_attention, static
 from export.checkpoint.card import licence
 from export.checkpoint.modules import describe
@@ -32,7 +33,6 @@ from export.passages import PEPS, read_passages
 from export.precisions import Forms
 from export.progress import Report, unreported
 from export.tasks.held_out import HeldOut, read_tasks
-from windowing.weighing import Weighing
 
 PACKAGES = (
     "nncf",

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import NamedTuple
 
-from bundles.manifest import PrecisionName
+from docsplit.bundles.manifest import PrecisionName
 from export.checkpoint.source import Checkpoint
 from export.checks.engines import Inputs
 from export.checks.gate import MEASURED_BATCH, Judge

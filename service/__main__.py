@@ -28,7 +28,7 @@ def main(arguments: list[str] | None = None) -> int:
 
     import structlog
 
-    from bundles.manifest import BundleError
+    from docsplit.bundles.manifest import BundleError
     from service import descriptors, logs
 
     logs.configure(settings.log_level, settings.log_format)

@@ -18,8 +18,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from bundles.arithmetic import ArithmeticWish, EngineWish
-from bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.arithmetic import ArithmeticWish, EngineWish
+from docsplit.bundles.default import DEFAULT_BUNDLE
 from service import memory
 from service.errors import ServiceError
 

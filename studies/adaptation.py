@@ -6,7 +6,7 @@
 The study works on a copy of the index. It fits a profile as the service does in the background.
 Every citing document then searches by its id, as in POST /similar, first with ``"adapt": false``
 and then with the profile for several numbers of candidates. ``--share`` and ``--ridge`` replace the
-constants of ``ranking.adaptation``.
+constants of ``docsplit.ranking.adaptation``.
 
 MRR takes the first cited document among the best 100. Recall at 10 is the share of the cited
 documents among the best 10. Both are means over the citing documents. The differences from the raw
@@ -29,8 +29,8 @@ from rich.console import Console
 from rich.table import Table
 
 from benchmarks.rig.stored_index import opened
-from ranking import adaptation
-from ranking.adaptation import Profile
+from docsplit.ranking import adaptation
+from docsplit.ranking.adaptation import Profile
 from service.index.documents import Index
 from service.index.query import search
 from service.index.query.filters import Where

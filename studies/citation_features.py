@@ -30,10 +30,10 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.rig.stored_index import opened
-from heads import citation
-from heads.citation import Candidates, Inputs
-from heads.network import Vectors
-from heads.pair_features import FEATURES
+from docsplit.heads import citation
+from docsplit.heads.citation import Candidates, Inputs
+from docsplit.heads.network import Vectors
+from docsplit.heads.pair_features import FEATURES
 from service.index.query.links import citations
 from service.learning.citing import search_of
 

@@ -40,9 +40,9 @@ from rich.table import Table
 
 from benchmarks.learning.citation_search import times
 from benchmarks.rig.stored_index import opened
-from heads import citation
-from heads.citation import CANDIDATES, Candidates
-from heads.network import Vectors
+from docsplit.heads import citation
+from docsplit.heads.citation import CANDIDATES, Candidates
+from docsplit.heads.network import Vectors
 from service.index.query.links import citations
 from service.index.query.search import candidates, stored
 from service.learning.citing import search_of

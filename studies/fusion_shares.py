@@ -36,12 +36,12 @@ from benchmarks.index.judged_queries import judgements
 from benchmarks.rig import server
 from benchmarks.rig.server import call
 from benchmarks.rig.stored_index import opened
-from ranking import fusion
+from docsplit.ranking import fusion
+from docsplit.windowing.pooling import normalise
 from service.index.query import search
 from service.index.query.links import citations
 from service.index.query.reading import Query, dense
 from training.evaluation.citations import difference_interval
-from windowing.pooling import normalise
 
 SHARES = np.round(np.arange(0, 1.01, 0.1), 1)
 TEXTS = 32

@@ -20,8 +20,10 @@ from rich.progress import Progress, track
 
 from benchmarks.engines.opening import open_encode
 from benchmarks.rig.markdown import table
-from bundles.processor import detect
-from corpora.fields import Fields
+from docsplit.bundles.processor import detect
+from docsplit.corpora.fields import Fields
+from docsplit.windowing.documents import Window, document_vectors, read
+from docsplit.windowing.tokens import DocumentTokenizer
 from export.checkpoint.source import open_source, reference_vectors
 from export.checkpoint.tokenizer import batches, write_tokenizer
 from export.checks.engines import Encode, Inputs, named
@@ -33,8 +35,6 @@ from export.tasks.held_out import HeldOut, read_tasks
 from export.tasks.loss import figure
 from export.tasks.task import Task
 from training.demo import installed_start
-from windowing.documents import Window, document_vectors, read
-from windowing.tokens import DocumentTokenizer
 
 LAYER = r".*layer\.\d+"
 SETTINGS: Mapping[str, str | None] = {

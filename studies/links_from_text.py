@@ -22,10 +22,10 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from corpora.catalogue import MASKS
-from corpora.documents import read_links
-from corpora.tables import is_table, rows
-from ranking.references import Named, References, Rule
+from docsplit.corpora.catalogue import MASKS
+from docsplit.corpora.documents import read_links
+from docsplit.corpora.tables import is_table, rows
+from docsplit.ranking.references import Named, References, Rule
 from service.bulk.link_flags import rule
 
 Pairs = set[tuple[str, str]]

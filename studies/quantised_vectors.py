@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from benchmarks.rig.stored_index import opened
+from docsplit.windowing.pooling import Vectors, normalise
 from service.index import reuse
 from service.index.query import listing
 from service.server.bodies.encoding import small_integers
-from windowing.pooling import Vectors, normalise
 
 NEAREST = 10
 # candidates by bits that are ranked again

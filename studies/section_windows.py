@@ -1,6 +1,6 @@
 """Do windows that prefer to end where sections end find more?
 
-    python -m studies.section_windows models/docsplit-minilm-l6-v3 \\
+    python -m studies.section_windows docsplit/models/docsplit-minilm-l6-v3 \\
         examples/peps/documents.jsonl.gz
 
 The texts are reStructuredText; their headings begin the sections. A boundary at a section's start
@@ -25,19 +25,19 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from bundles import format as bundle
-from bundles.arithmetic import choose
-from bundles.manifest import TOKENIZER
-from bundles.processor import detect
-from corpora.tables import rows
+from docsplit.bundles import format as bundle
+from docsplit.bundles.arithmetic import choose
+from docsplit.bundles.manifest import TOKENIZER
+from docsplit.bundles.processor import detect
+from docsplit.corpora.tables import rows
+from docsplit.windowing import windows
+from docsplit.windowing.documents import Window, document_vectors, split
+from docsplit.windowing.pooling import Vectors
+from docsplit.windowing.sentences import sentence_starts
+from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.windows import Hashes, Ids, Positions
 from export.checks.engines import named, open_chosen
 from extraction.sources import content_of
-from windowing import windows
-from windowing.documents import Window, document_vectors, split
-from windowing.pooling import Vectors
-from windowing.sentences import sentence_starts
-from windowing.tokens import DocumentTokenizer
-from windowing.windows import Hashes, Ids, Positions
 
 # headings that a document must have
 LEAST = 8

@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from corpora.documents import read_texts
+from docsplit.corpora.documents import read_texts
 
 PROBE = (
     "Dr. Smith went to Washington, D.C. on Jan. 5th. She met Mr. J. Doe (cf. Fig. 3). "

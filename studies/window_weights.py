@@ -7,7 +7,7 @@ The weight of a window is its number of tokens, characters, letters, words betwe
 different words, or the same for all. The first window, or as a control the last one, counts several
 times. "plain" ranks by the cosine, "adapted" with a profile, as the service fits it. "hybrid" ranks
 the 100 documents with the highest adapted cosine and the 200 with the nearest words, as
-``ranking.fusion`` does.
+``docsplit.ranking.fusion`` does.
 
 Each citing document searches for those that it cites. MRR and recall at 10 are means over the
 citing documents. The differences from tokens have a 95 % bootstrap interval, paired by document.
@@ -24,8 +24,8 @@ from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from bundles.default import DEFAULT_BUNDLE
-from ranking import fusion, words
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.ranking import fusion, words
 from studies.word_neighbours import (
     CANDIDATES,
     Corpus,

@@ -19,7 +19,7 @@ from rich.progress import track
 from rich.table import Table
 
 from benchmarks.rig.stored_index import opened
-from ranking.bags import bag, cosines
+from docsplit.ranking.bags import bag, cosines
 from service.index.documents import LIVE
 from service.index.query.links import citations
 

@@ -24,9 +24,9 @@ from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 
-from ranking.adaptation import MOST_WINDOWS, RIDGE
-from ranking.bags import bag_rows
-from ranking.terms import SAMPLE, count
+from docsplit.ranking.adaptation import MOST_WINDOWS, RIDGE
+from docsplit.ranking.bags import bag_rows
+from docsplit.ranking.terms import SAMPLE, count
 from service.index.rows import records, terms
 from service.index.rows.vectors import blobs, matrix
 from training.evaluation.citations import difference_interval

@@ -9,9 +9,9 @@ import numpy as np
 import onnx
 from onnx import TensorProto, helper, numpy_helper
 
-from bundles import format as bundle
-from bundles.default import DEFAULT_BUNDLE
-from bundles.window_weights import WindowWeights
+from docsplit.bundles import format as bundle
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.window_weights import WindowWeights
 
 _ROWS = 1024
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from bundles import format as bundle
-from bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles import format as bundle
+from docsplit.bundles.default import DEFAULT_BUNDLE
 
 
 def seal_other(folder: Path, source: Path = DEFAULT_BUNDLE) -> str:

@@ -3,7 +3,7 @@
 import gc
 from importlib import import_module
 
-from bundles.telemetry import block_telemetry
+from docsplit.bundles.telemetry import block_telemetry
 from service.server.page import folder
 
 # imports make no garbage, and passes over them take time
@@ -23,7 +23,7 @@ for name in (
     "service.index.follower",
     "service.index.maintenance",
     "service.index.store",
-    "heads.training",
+    "docsplit.heads.training",
     "service.integrity.reading",
 ):
     import_module(name)

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from corpora.errors import DataError
+from docsplit.corpora.errors import DataError
 from export.errors import explained
 from training.command_line import parse
 from training.errors import HeadError, TrainingError
@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _head(kind: str, arguments: Sequence[str]) -> int:
-    from bundles.manifest import BundleError
+    from docsplit.bundles.manifest import BundleError
     from export.errors import ExportError
     from training.heads import citation, classifier
 

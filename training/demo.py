@@ -21,9 +21,9 @@ import numpy.typing as npt
 from rich.console import Console
 from rich.table import Table
 
-from corpora.documents import read_links
-from corpora.errors import DataError
-from corpora.reading import links_among
+from docsplit.corpora.documents import read_links
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.reading import links_among
 from export.checks.options import count
 from export.errors import explained
 from export.interruption import interruptible

@@ -41,8 +41,8 @@ from benchmarks.comparison.scenarios.scenario import (
 )
 from benchmarks.rig import documents, start_bundle
 from benchmarks.rig.client import Client
-from bundles import format as bundle
-from bundles.manifest import TOKENIZER
+from docsplit.bundles import format as bundle
+from docsplit.bundles.manifest import TOKENIZER
 
 ENGINE = "engine"
 NAMES = (

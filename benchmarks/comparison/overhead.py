@@ -21,8 +21,8 @@ from rich.table import Table
 
 from benchmarks.comparison import in_process
 from benchmarks.rig import documents, server, start_bundle
-from bundles import format as bundle
-from bundles.manifest import TOKENIZER
+from docsplit.bundles import format as bundle
+from docsplit.bundles.manifest import TOKENIZER
 from service.embedding.engines.openvino_cpu import OpenVinoEngine
 
 

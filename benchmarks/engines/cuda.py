@@ -159,7 +159,7 @@ def measure(folder: Path, checkpoint: str | None, rounds: int) -> str:
     import torch
     from tokenizers import Tokenizer
 
-    from bundles.format import load
+    from docsplit.bundles.format import load
     from export.checkpoint.source import open_source, reference_vectors
     from export.checkpoint.tokenizer import batches
     from export.passages import read_passages

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from bundles.arithmetic import Arithmetic, EngineName
+from docsplit.bundles.arithmetic import Arithmetic, EngineName
 from export.checks.engines import Encode
 from service.embedding.engines.interface import Engine
 from service.embedding.engines.onnx_runtime import OnnxCpuEngine

@@ -21,10 +21,10 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from benchmarks.rig.markdown import table
-from bundles.arithmetic import Arithmetic, choose
-from bundles.format import load
-from bundles.openvino_core import openvino_core
-from bundles.processor import detect
+from docsplit.bundles.arithmetic import Arithmetic, choose
+from docsplit.bundles.format import load
+from docsplit.bundles.openvino_core import openvino_core
+from docsplit.bundles.processor import detect
 from service.embedding.engines.openvino_cpu import floating
 
 # large enough to hide reads and writes, small enough to end before another program interrupts it

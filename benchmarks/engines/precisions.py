@@ -1,6 +1,6 @@
 """Tokens/s of the precisions of bundles and of ONNX Runtime in fp32.
 
-    python -m benchmarks.engines.precisions models/docsplit-minilm-l6-v3
+    python -m benchmarks.engines.precisions docsplit/models/docsplit-minilm-l6-v3
 
 Every side is an engine that the service's settings would open. The batches have 16 x 128 and
 8 x 512 tokens without padding. The sides take turns, and ratios are taken within a round. A side
@@ -22,10 +22,10 @@ from rich.progress import track
 from tokenizers import Tokenizer
 
 from benchmarks.rig.markdown import table
-from bundles.arithmetic import ArithmeticWish, EngineWish, choose
-from bundles.format import Bundle, load
-from bundles.manifest import TOKENIZER
-from bundles.processor import Processor, detect
+from docsplit.bundles.arithmetic import ArithmeticWish, EngineWish, choose
+from docsplit.bundles.format import Bundle, load
+from docsplit.bundles.manifest import TOKENIZER
+from docsplit.bundles.processor import Processor, detect
 from service.embedding.engines.build import build
 from service.embedding.engines.interface import Engine
 

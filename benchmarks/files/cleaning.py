@@ -1,6 +1,6 @@
 """What do clean PDFs bring to retrieval: no headers, whole words, one column after the other?
 
-    python -m benchmarks.files.cleaning models/docsplit-minilm-l6-v3 --most 40
+    python -m benchmarks.files.cleaning docsplit/models/docsplit-minilm-l6-v3 --most 40
 
 PDFs are made from PEPs, with a header and a page number on each page, words that a line's end
 divides, and two columns that the program writes line by line. Each is read in three ways: "raw" is
@@ -27,11 +27,11 @@ from rich.table import Table
 
 from benchmarks.files.pdf import pdf
 from benchmarks.files.source import Source, sources
+from docsplit.windowing.sentences import sentence_starts
 from extraction.content import Limits
 from extraction.pdf.lines import HYPHEN
 from extraction.readers.pdf import read
 from studies.section_windows import CHARACTERS, QUERIES, Encoder
-from windowing.sentences import sentence_starts
 
 # of a sentence's words, the share that a window must have to be right
 SHARE = 0.8

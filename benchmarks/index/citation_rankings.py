@@ -25,7 +25,7 @@ from rich.table import Table
 from scipy.stats import bootstrap
 
 from benchmarks.rig.stored_index import opened
-from ranking.adaptation import Profile
+from docsplit.ranking.adaptation import Profile
 from service.index.documents import Index
 from service.index.query import search
 from service.index.query.links import citations

@@ -19,7 +19,7 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.rig import documents
-from ranking.duplicates import groups, keys, pairs, resemblance, shingles
+from docsplit.ranking.duplicates import groups, keys, pairs, resemblance, shingles
 
 SHARES = (0.01, 0.05, 0.2)
 THRESHOLDS = (0.3, 0.4, 0.5)

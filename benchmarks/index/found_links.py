@@ -68,7 +68,7 @@ def identifiers(number: int, count: int) -> Iterator[str]:
 
 def worked(documents: int, count: int) -> tuple[float, float, int, int, int, int]:
     """Seconds for the names, MB of text a second, peak in MB, and numbers."""
-    from ranking.references import Named, References
+    from docsplit.ranking.references import Named, References
 
     named = [
         Named(f"doc-{number}", f"A title of number {number}", (*identifiers(number, count),))

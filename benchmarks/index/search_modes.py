@@ -26,12 +26,12 @@ from rich.table import Table
 from benchmarks.index.vector_search import data
 from benchmarks.rig import documents, server
 from benchmarks.rig.server import call
-from bundles import format as bundle
-from bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles import format as bundle
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.windowing.pooling import normalise
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
 from service.index.rows.record import Encoding, Record
-from windowing.pooling import normalise
 
 MODES = ("cosine", "words", "hybrid")
 ROUTES = ("/similar", "/passages")

@@ -6,7 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from corpora.tables import rows
+from docsplit.corpora.tables import rows
 
 PEPS = Path(__file__).resolve().parents[2] / "examples" / "peps" / "documents.jsonl.gz"
 

@@ -9,7 +9,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.util import fullname, load_file_path
 from torch import nn
 
-from bundles.manifest import Pooling
+from docsplit.bundles.manifest import Pooling
 from export.checkpoint.onnx_folder import OnnxTransformer
 from export.checkpoint.static import WindowedEmbedding
 from export.checkpoint.static_branch import StaticBranch

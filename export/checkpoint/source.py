@@ -10,7 +10,7 @@ from sentence_transformers.sentence_transformer.modules import StaticEmbedding
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerFast
 
-from bundles.manifest import Pooling
+from docsplit.bundles.manifest import Pooling
 from export.checkpoint.card import matryoshka
 from export.checkpoint.files import locate
 from export.checkpoint.modules import BRANCH, Tail, read_tail

@@ -8,11 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from bundles.manifest import TOKENIZER
+from docsplit.bundles.manifest import TOKENIZER
+from docsplit.windowing.batches import pad
+from docsplit.windowing.tokens import DocumentTokenizer
 from export.checkpoint.source import Checkpoint, Source
 from export.errors import ExportError
-from windowing.batches import pad
-from windowing.tokens import DocumentTokenizer
 
 # of a batch; a long model takes gigabytes for eight of its windows at once
 PADDED_TOKENS = 8_192

@@ -6,10 +6,10 @@ from typing import Literal
 
 import numpy as np
 
-from bundles.arithmetic import Choice
-from bundles.manifest import PrecisionName
-from bundles.openvino_core import openvino_core
-from bundles.openvino_graph import compile_parts
+from docsplit.bundles.arithmetic import Choice
+from docsplit.bundles.manifest import PrecisionName
+from docsplit.bundles.openvino_core import openvino_core
+from docsplit.bundles.openvino_graph import compile_parts
 from export.checkpoint.source import Source
 from export.errors import ExportError
 

@@ -7,8 +7,8 @@ import numpy as np
 import onnx
 import torch
 
-from bundles.manifest import PrecisionName
-from bundles.openvino_core import openvino_core
+from docsplit.bundles.manifest import PrecisionName
+from docsplit.bundles.openvino_core import openvino_core
 from export.checkpoint.source import Checkpoint
 from export.errors import ExportError
 

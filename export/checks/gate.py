@@ -10,7 +10,10 @@ from typing import Protocol
 import numpy as np
 from tokenizers import Tokenizer
 
-from bundles.manifest import Parity, PrecisionName, TaskParity
+from docsplit.bundles.manifest import Parity, PrecisionName, TaskParity
+from docsplit.windowing.documents import BY_TOKENS, Window, document_vectors, read
+from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.weighing import Weighing
 from export.checkpoint.source import Source, reference_vectors
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import Encode, Inputs, named, open_engine, source_engine
@@ -21,9 +24,6 @@ from export.errors import ExportError
 from export.progress import Report
 from export.tasks.loss import figure, judge
 from export.tasks.task import Task
-from windowing.documents import BY_TOKENS, Window, document_vectors, read
-from windowing.tokens import DocumentTokenizer
-from windowing.weighing import Weighing
 
 MEASURED_BATCH = 8
 # of the fp32 graph on the first passages; below it, something else than rounding is wrong

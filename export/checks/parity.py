@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 from scipy.special import expit
 
-from bundles.manifest import Parity, PrecisionName
+from docsplit.bundles.manifest import Parity, PrecisionName
 from export.checks.finite import check_values
 from export.checks.thresholds import floors
 from export.errors import ExportError

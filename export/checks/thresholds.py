@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Any, get_args
 
-from bundles.manifest import Contents, Parity, PrecisionName, RankParity, TaskName
+from docsplit.bundles.manifest import Contents, Parity, PrecisionName, RankParity, TaskName
 from export.errors import ExportError
 from export.tasks.loss import LIMITS
 

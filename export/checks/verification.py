@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from bundles import format as bundle
-from bundles.format import Bundle, RerankerBundle
-from bundles.manifest import TOKENIZER, Contents, Parity, PrecisionName, TaskParity
+from docsplit.bundles import format as bundle
+from docsplit.bundles.format import Bundle, RerankerBundle
+from docsplit.bundles.manifest import TOKENIZER, Contents, Parity, PrecisionName, TaskParity
+from docsplit.windowing.weighing import Weighing
 from export.checks.options import add_gate_options
 from export.checks.thresholds import (
     AnyParity,
@@ -22,7 +23,6 @@ from export.checks.thresholds import (
 from export.errors import ExportError
 from export.progress import Progress, Report, unreported
 from export.tasks.options import add_options, held_out
-from windowing.weighing import Weighing
 
 if TYPE_CHECKING:
     from export.checks.gate import Judge
@@ -226,12 +226,12 @@ def _gate(opened: Bundle, options: _Options) -> Judge:
 
 
 def _pair_gate(opened: RerankerBundle, options: _Options) -> Judge:
+    from docsplit.windowing.pairs import PairTokenizer
     from export.checks.finite import check_weights
     from export.passages import read_passages
     from export.reranker.gate import PairGate
     from export.reranker.pairs import make_pairs
     from export.reranker.source import check_no_tasks, open_pair_source
-    from windowing.pairs import PairTokenizer
 
     check_no_tasks(options.source, options.held_out)
     manifest = opened.manifest

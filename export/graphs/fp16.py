@@ -14,7 +14,7 @@ from onnxruntime.transformers.fusion_options import FusionOptions
 from onnxruntime.transformers.onnx_model import OnnxModel
 from onnxruntime.transformers.optimizer import optimize_model
 
-from bundles.manifest import Ranges
+from docsplit.bundles.manifest import Ranges
 from export.checkpoint.source import Checkpoint
 from export.graphs.graph import TAIL
 from export.graphs.positions import position_nodes

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor, nn
 
-from bundles.manifest import Pooling
+from docsplit.bundles.manifest import Pooling
 from export.checkpoint import long_attention
 from export.checkpoint.modules import BRANCH
 from export.checkpoint.onnx_folder import GraphEncoder

@@ -7,7 +7,7 @@ import numpy as np
 import onnx
 from onnx import helper, numpy_helper
 
-from bundles.manifest import Ranges, WideNode
+from docsplit.bundles.manifest import Ranges, WideNode
 from export.storage import copy, open_session
 
 FP16_MAX = 65_504.0

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
-from bundles.manifest import KeptOperator
+from docsplit.bundles.manifest import KeptOperator
 
 # A rounding with a smaller share of the error comes last, because avoiding it hardly helps.
 _LEAST = 0.01

@@ -9,7 +9,7 @@ from typing import Protocol
 
 import openvino as ov
 
-from bundles.manifest import PrecisionName, Ranges
+from docsplit.bundles.manifest import PrecisionName, Ranges
 from export.checks.engines import Inputs
 from export.graphs import fp16, int8
 from export.progress import Report

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
-from bundles.manifest import PrecisionName, Repair
+from docsplit.bundles.manifest import PrecisionName, Repair
 from export.checks.gate import Judge, Measured
 from export.checks.thresholds import AnyParity, error_of, misses, refusal, remaining
 from export.errors import ExportError

@@ -6,7 +6,8 @@ from pathlib import Path
 
 import numpy as np
 
-from bundles.manifest import PrecisionName, RankParity
+from docsplit.bundles.manifest import PrecisionName, RankParity
+from docsplit.windowing.pairs import PairTokenizer
 from export.checks.engines import Inputs, open_engine
 from export.checks.finite import check_graph, check_values
 from export.checks.gate import MEASURED_BATCH, SAMPLE_TOKENS, Measured, sample, timed
@@ -16,7 +17,6 @@ from export.errors import ExportError
 from export.progress import Report
 from export.reranker.pairs import TEXTS, inputs, rows, same_order
 from export.reranker.source import Pair, PairSource, reference_scores
-from windowing.pairs import PairTokenizer
 
 _TRACED_PAIRS = 16
 # largest difference of outputs between the source and the fp32 graph, as a share of their size

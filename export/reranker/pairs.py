@@ -5,11 +5,11 @@ from collections.abc import Sequence
 import numpy as np
 from scipy.stats import kendalltau
 
+from docsplit.windowing.pairs import PairTokenizer
+from docsplit.windowing.windows import Ids
 from export.checkpoint.tokenizer import padded
 from export.checks.engines import Inputs
 from export.reranker.source import Pair
-from windowing.pairs import PairTokenizer
-from windowing.windows import Ids
 
 # texts of one query
 TEXTS = 10

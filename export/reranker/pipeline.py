@@ -4,9 +4,10 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from bundles.format import seal_reranker
-from bundles.reranker import RankedPrecision, RerankerManifest
-from bundles.window_weights import WindowWeights
+from docsplit.bundles.format import seal_reranker
+from docsplit.bundles.reranker import RankedPrecision, RerankerManifest
+from docsplit.bundles.window_weights import WindowWeights
+from docsplit.windowing.pairs import PairTokenizer
 from export.checkpoint.card import licence
 from export.checkpoint.tokenizer import write_tokenizer
 from export.checks.engines import Inputs
@@ -23,7 +24,6 @@ from export.reranker.gate import PairGate
 from export.reranker.graph import write_pair_graph
 from export.reranker.pairs import inputs, make_pairs, rows
 from export.reranker.source import PairSource, check_no_tasks, open_pair_source
-from windowing.pairs import PairTokenizer
 
 
 def export_reranker(

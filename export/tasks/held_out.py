@@ -4,12 +4,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from corpora.catalogue import judged_files
-from corpora.errors import DataError
-from corpora.fields import Fields
-from corpora.files import TABLES, stem
-from corpora.reading import read_judged, read_labelled
-from corpora.tables import is_table
+from docsplit.corpora.catalogue import judged_files
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import Fields
+from docsplit.corpora.files import TABLES, stem
+from docsplit.corpora.reading import read_judged, read_labelled
+from docsplit.corpora.tables import is_table
 from export.errors import ExportError
 from export.tasks.probe import Probe
 from export.tasks.retrieval import Retrieval

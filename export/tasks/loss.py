@@ -4,10 +4,10 @@ from collections.abc import Mapping
 
 import numpy as np
 
-from bundles.manifest import TaskName, TaskParity
+from docsplit.bundles.manifest import TaskName, TaskParity
+from docsplit.windowing.pooling import Vectors
 from export.errors import ExportError
 from export.tasks.task import Task
-from windowing.pooling import Vectors
 
 # Largest allowed difference between the source's figure and the graph's.
 LIMITS: Mapping[TaskName, float] = {"retrieval": 0.005, "probe": 0.01}

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from corpora.fields import Fields, add_field_flags
+from docsplit.corpora.fields import Fields, add_field_flags
 
 if TYPE_CHECKING:
     from export.tasks.held_out import HeldOut

@@ -6,8 +6,8 @@ from typing import Literal
 
 import numpy as np
 
-from corpora.sets import Labelled
-from windowing.pooling import Vectors
+from docsplit.corpora.sets import Labelled
+from docsplit.windowing.pooling import Vectors
 
 _ITERATIONS = 1000
 

@@ -5,9 +5,9 @@ from typing import Literal
 
 import numpy as np
 
-from corpora.sets import Judged
+from docsplit.corpora.sets import Judged
+from docsplit.windowing.pooling import Vectors
 from export.tasks.ranking import rank
-from windowing.pooling import Vectors
 
 # bounds the scores in memory
 _QUERIES_AT_ONCE = 64

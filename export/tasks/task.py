@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Protocol
 
-from bundles.manifest import TaskName
-from windowing.pooling import Vectors
+from docsplit.bundles.manifest import TaskName
+from docsplit.windowing.pooling import Vectors
 
 
 class Task(Protocol):

@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING, get_args
 
 from rich.console import Console
 
-from bundles.manifest import BundleError
-from corpora.documents import Refused, check_source, entries, read_documents, titled
-from corpora.errors import DataError
-from corpora.fields import Fields, add_field_flags
-from corpora.files import FORMATS
+from docsplit.bundles.manifest import BundleError
+from docsplit.corpora.documents import Refused, check_source, entries, read_documents, titled
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import Fields, add_field_flags
+from docsplit.corpora.files import FORMATS
 from service import precedence
 from service.bulk.command_settings import load_settings, separate
 from service.bulk.commands import command
@@ -42,7 +42,7 @@ from service.settings import Settings, SettingsError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
-    from corpora.documents import Document
+    from docsplit.corpora.documents import Document
     from service.bulk.cluster import Cluster
     from service.bulk.loader import Report
     from service.index.documents import Index

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import structlog
 
-from bundles.manifest import BundleError
+from docsplit.bundles.manifest import BundleError
 from service.bulk.encoding import Encode, Encoded, encode_texts
 from service.bulk.spreading import AHEAD, LostError, spread
 from service.bulk.stores import root_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from ranking.references import Rule
+from docsplit.ranking.references import Rule
 from service.errors import CommandError
 
 if TYPE_CHECKING:

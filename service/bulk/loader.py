@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import structlog
 
-from corpora.documents import Document
+from docsplit.corpora.documents import Document
 from service.bulk.updating import Outcome, Updater
 from service.index.indexes import Indexes
 from service.index.maintenance import optimize

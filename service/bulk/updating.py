@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from corpora.documents import Document
+from docsplit.corpora.documents import Document
 from service.bulk.encoding import Encode, Encoded
 from service.index.documents import Index
 from service.index.reuse import changed, kept, outline_of, refusal

@@ -24,12 +24,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from rich.console import Console
 
-from bundles.manifest import BundleError
-from corpora.documents import Document as Source
-from corpora.documents import check_source, entries, read_texts
-from corpora.errors import DataError
-from corpora.fields import Fields, add_field_flags
-from corpora.files import FORMATS
+from docsplit.bundles.manifest import BundleError
+from docsplit.corpora.documents import Document as Source
+from docsplit.corpora.documents import check_source, entries, read_texts
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import Fields, add_field_flags
+from docsplit.corpora.files import FORMATS
+from docsplit.windowing.pooling import shorten
 from service import executors, precedence
 from service.bulk.command_settings import load_settings, separate
 from service.bulk.progress import IndexProgress
@@ -41,7 +42,6 @@ from service.logs import printable
 from service.server.lifecycle import Service
 from service.server.opening import open_one
 from service.settings import Settings, SettingsError
-from windowing.pooling import shorten
 
 # texts of a part: an interruption loses the work on so many
 PART_TEXTS = 512

@@ -5,6 +5,10 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
+from docsplit.windowing.documents import BY_TOKENS, Window, split
+from docsplit.windowing.pooling import Vectors, pool
+from docsplit.windowing.tokens import DocumentTokenizer, Side
+from docsplit.windowing.weighing import Weighing
 from service.embedding.cache.keys import window_key
 from service.embedding.cache.layers import Source
 from service.embedding.charges import charged
@@ -12,10 +16,6 @@ from service.embedding.lookup import CachedVectors
 from service.embedding.tokenising import Steps, Tokenising, in_succession
 from service.errors import EmptyError, RequestError, TooLargeError
 from service.tracing.stages import Stage
-from windowing.documents import BY_TOKENS, Window, split
-from windowing.pooling import Vectors, pool
-from windowing.tokens import DocumentTokenizer, Side
-from windowing.weighing import Weighing
 
 
 class UnusableInputError(RequestError):

@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from docsplit.windowing.pooling import Vectors
+from docsplit.windowing.windows import Ids
 from service.embedding.batching.batcher import Batcher
 from service.embedding.cache import lasting
 from service.embedding.cache.layers import Cache, Source
 from service.embedding.cache.tenants import SHARED, Tenants
 from service.tracing.stages import Stage
-from windowing.pooling import Vectors
-from windowing.windows import Ids
 
 
 @dataclass(slots=True)

@@ -1,6 +1,6 @@
 """The bundle's named prompts."""
 
-from bundles.manifest import Manifest
+from docsplit.bundles.manifest import Manifest
 from service.errors import InvalidError
 
 # names that encoders give to the prompt for a purpose

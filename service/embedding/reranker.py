@@ -4,6 +4,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from docsplit.windowing.pairs import Behind, PairTokenizer
+from docsplit.windowing.tokens import Side
+from docsplit.windowing.windows import Ids
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.model import Model
 from service.embedding.cache.layers import Source
@@ -19,9 +22,6 @@ from service.embedding.embedder import (
 from service.embedding.tokenising import Steps, Tokenising, in_succession
 from service.errors import TooLargeError
 from service.tracing.stages import Stage
-from windowing.pairs import Behind, PairTokenizer
-from windowing.tokens import Side
-from windowing.windows import Ids
 
 
 class LongQueryError(UnusableInputError, TooLargeError):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 import structlog
 
-from ranking.words import lined
+from docsplit.ranking.words import lined
 from service import executors
 from service.index import sql
 from service.index.documents import Index

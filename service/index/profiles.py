@@ -14,7 +14,7 @@ import structlog
 from cachetools import LRUCache
 from lancedb.expr import col, lit
 
-from ranking.adaptation import LEAST_HALVES, Gain, Profile, Sample
+from docsplit.ranking.adaptation import LEAST_HALVES, Gain, Profile, Sample
 from service import executors
 from service.index.documents import Index
 from service.index.rows import checksums, records, vectors

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pyarrow as pa
 
-from corpora.documents import Document
+from docsplit.corpora.documents import Document
 from service.index import sql
 from service.index.documents import Index, named
 from service.index.rows import checksums, fields, outline, records, sizes, vectors

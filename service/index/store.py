@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from bundles.manifest import Manifest
+from docsplit.bundles.manifest import Manifest
 from service import executors
 from service.errors import ServiceError, StoreError, VersionError, disk_fault, lance_fault
 from service.index.storage import bucket
@@ -22,7 +22,7 @@ from service.logs import outline
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
-    from ranking.adaptation import Profile
+    from docsplit.ranking.adaptation import Profile
     from service.index.commits import Upsert
     from service.index.documents import Index
     from service.index.follower import Follower

@@ -3,9 +3,9 @@
 import asyncio
 from pathlib import Path
 
-from heads import sealing
-from heads.examples import Examples
-from heads.network import Network
+from docsplit.heads import sealing
+from docsplit.heads.examples import Examples
+from docsplit.heads.network import Network
 from service import executors
 from service.index.generations import Registry
 from service.index.indexes import Indexes, connect

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Protocol
 import numpy as np
 import structlog
 
-from heads.examples import Examples
+from docsplit.heads.examples import Examples
+from docsplit.windowing.pooling import Vectors, normalise
 from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import UnusableInputError
@@ -30,10 +31,9 @@ from service.index.storage import bucket
 from service.learning.stored import HeadStore
 from service.logs import outline
 from service.metrics import Metrics
-from windowing.pooling import Vectors, normalise
 
 if TYPE_CHECKING:
-    from heads.network import Learnt
+    from docsplit.heads.network import Learnt
     from service.learning.jobs import Job, Jobs, Stage
 
 log = structlog.get_logger("docsplit")
@@ -293,7 +293,7 @@ class Background:
 
         def learn(stop: threading.Event) -> Learnt:
             # this import takes seconds
-            from heads.learn import learn
+            from docsplit.heads.learn import learn
 
             return learn(vectors, examples, math.inf, stop, further)
 

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
-from bundles.format import Bundle
-from bundles.telemetry import block_telemetry
-from heads.network import Floats, Kind
+from docsplit.bundles.format import Bundle
+from docsplit.bundles.telemetry import block_telemetry
+from docsplit.heads.network import Floats, Kind
+from docsplit.windowing.pooling import Vectors
 from service.learning.store import Head
-from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
     from onnxruntime import InferenceSession

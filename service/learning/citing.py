@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from heads.citation import CANDIDATES, SIGNALS, Candidates, sample, vector_features
-from heads.network import Scorer
-from heads.pair_features import FEATURES
-from heads.pairs import Facts, Scores, of_pairs, signals
+from docsplit.heads.citation import CANDIDATES, SIGNALS, Candidates, sample, vector_features
+from docsplit.heads.network import Scorer
+from docsplit.heads.pair_features import FEATURES
+from docsplit.heads.pairs import Facts, Scores, of_pairs, signals
+from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.errors import ConflictError, DamagedError, NotFoundError
 from service.index.documents import Index
@@ -22,7 +23,6 @@ from service.index.query.filters import Where
 from service.index.query.reading import Direction, Hit, Query
 from service.index.query.search import candidates, first, stored
 from service.learning import facts
-from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -5,9 +5,9 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from heads.network import Scorer
+from docsplit.heads.network import Scorer
+from docsplit.windowing.pooling import Vectors, normalise
 from service.embedding.embedder import Document
-from windowing.pooling import Vectors, normalise
 
 WINDOWS = 3
 # windows times outputs that are scored at once

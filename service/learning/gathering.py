@@ -6,13 +6,13 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from heads.bounds import MOST_EXAMPLES
-from heads.examples import Examples, check, digest
+from docsplit.heads.bounds import MOST_EXAMPLES
+from docsplit.heads.examples import Examples, check, digest
+from docsplit.windowing.pooling import Vectors
 from service.errors import InvalidError, NotFoundError
 from service.index.indexes import Indexes
 from service.learning import sources
 from service.learning.labels import Labelled
-from windowing.pooling import Vectors
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import structlog
 from lancedb.expr import col, lit
 
-from heads.examples import Examples, digests, unpacked
+from docsplit.heads.examples import Examples, digests, unpacked
 from service import executors
 from service.errors import ConflictError, StoreError
 from service.index import sql

@@ -6,8 +6,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from heads.network import Scorer
-from ranking.references import Named, Reference, References
+from docsplit.heads.network import Scorer
+from docsplit.ranking.references import Named, Reference, References
 from service import executors
 from service.errors import DamagedError, NotFoundError
 from service.index.documents import Index

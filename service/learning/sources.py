@@ -5,14 +5,14 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from heads.bounds import MOST_UNLABELLED
+from docsplit.heads.bounds import MOST_UNLABELLED
+from docsplit.windowing.pooling import Vectors
 from service.errors import DamagedError, InvalidError
 from service.index import documents as stored
 from service.index.documents import Index
 from service.index.rows import checksums, sizes
 from service.index.rows.checksums import Part
 from service.index.rows.vectors import matrix
-from windowing.pooling import Vectors
 
 # ids in one query
 CHUNK = 500

@@ -13,9 +13,9 @@ import structlog
 from cachetools import LRUCache
 from lancedb.expr import col, lit
 
-from heads import sealing
-from heads.examples import Examples, digests, unpacked
-from heads.network import Network, Scorer
+from docsplit.heads import sealing
+from docsplit.heads.examples import Examples, digests, unpacked
+from docsplit.heads.network import Network, Scorer
 from service import executors
 from service.errors import ConflictError, NotFoundError, StoreError
 from service.index.rows.keyed import KeyedTable

@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bundles.format import Bundle
+from docsplit.bundles.format import Bundle
 from service.errors import InvalidError, NotFoundError
 from service.index.store import Store
 
 if TYPE_CHECKING:
-    from heads.examples import Examples
-    from heads.network import Vectors
+    from docsplit.heads.examples import Examples
+    from docsplit.heads.network import Vectors
     from service.learning.jobs import Jobs
     from service.learning.labels import Labels
     from service.learning.store import Heads

@@ -13,8 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from numpy.typing import NDArray
 
-from heads.examples import digest
-from heads.network import Floats, Scorer
+from docsplit.heads.examples import digest
+from docsplit.heads.network import Floats, Scorer
+from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.index.documents import Index
 from service.index.query.filters import Where, live
@@ -22,7 +23,6 @@ from service.index.rows import checksums, sizes
 from service.index.rows.checksums import Part
 from service.index.rows.vectors import matrix
 from service.learning import sources
-from windowing.pooling import Vectors
 
 CANDIDATES = 2000
 # candidates times outputs: a head with many outputs gets fewer candidates

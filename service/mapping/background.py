@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from heads.network import Scorer
+    from docsplit.heads.network import Scorer
     from service.index.documents import Index
     from service.index.maps.areas import Area, Areas
     from service.index.maps.current import Current, CurrentMaps

@@ -9,7 +9,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 
-from ranking.words import placed
+from docsplit.ranking.words import placed
 
 # characters of a text that count
 CHARACTERS = 4000

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from bundles.arithmetic import Choice, choose
-from bundles.format import Bundle
-from bundles.manifest import Contents, Manifest
-from bundles.processor import Processor
+from docsplit.bundles.arithmetic import Choice, choose
+from docsplit.bundles.format import Bundle
+from docsplit.bundles.manifest import Contents, Manifest
+from docsplit.bundles.processor import Processor
+from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.weighing import Weighing
 from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher
@@ -31,8 +33,6 @@ from service.embedding.prompts import resolve
 from service.metrics import Metrics
 from service.server.shared_cache import shared_cache
 from service.settings import Settings
-from windowing.tokens import DocumentTokenizer
-from windowing.weighing import Weighing
 
 if TYPE_CHECKING:
     from service.embedding.reranker import Reranker

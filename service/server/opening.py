@@ -4,8 +4,8 @@ import re
 from pathlib import Path
 from typing import NamedTuple
 
-from bundles.format import Bundle, RerankerBundle, load, load_reranker
-from bundles.manifest import NAME, BundleError
+from docsplit.bundles.format import Bundle, RerankerBundle, load, load_reranker
+from docsplit.bundles.manifest import NAME, BundleError
 from service.settings import Settings
 
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 import numpy as np
 import structlog
 
-from bundles.arithmetic import Choice, ChoiceError, choose
-from bundles.format import RerankerBundle
-from bundles.processor import Processor
+from docsplit.bundles.arithmetic import Choice, ChoiceError, choose
+from docsplit.bundles.format import RerankerBundle
+from docsplit.bundles.processor import Processor
+from docsplit.windowing.pairs import PairTokenizer
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.model import Model
 from service.embedding.engines.buckets import reserve
@@ -20,7 +21,6 @@ from service.embedding.reranker import Reranker
 from service.embedding.tokenising import Tokenising
 from service.metrics import Metrics
 from service.settings import Settings
-from windowing.pairs import PairTokenizer
 
 log = structlog.get_logger("docsplit")
 

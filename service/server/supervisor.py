@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 import uvicorn
 
-from bundles.processor import detect
+from docsplit.bundles.processor import detect
 from service import temporary
 from service.errors import CommandError
 from service.keys import file

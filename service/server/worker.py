@@ -11,7 +11,7 @@ from pathlib import Path
 import structlog
 import uvicorn
 
-from bundles.manifest import BundleError
+from docsplit.bundles.manifest import BundleError
 from service import logs
 from service.errors import ServiceError
 from service.keys.file import KeysError

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from corpora.documents import Document
-from ranking.duplicates import Shingles, resemblance, shingles
+from docsplit.corpora.documents import Document
+from docsplit.ranking.duplicates import Shingles, resemblance, shingles
 from service import executors
 from service.index.documents import Index
 from service.index.query.duplicates import CANDIDATES, Held, like

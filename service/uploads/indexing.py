@@ -8,8 +8,8 @@ from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
-from corpora.documents import Document, of_file
-from corpora.files import TABLES
+from docsplit.corpora.documents import Document, of_file
+from docsplit.corpora.files import TABLES
 from extraction.content import StartError, UnreadableError
 from extraction.kinds import KINDS, OLD, PACKINGS, kind_of
 from extraction.reading import Outcome, Reader

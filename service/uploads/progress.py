@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from corpora.documents import Refused
+from docsplit.corpora.documents import Refused
 from service.index.query.duplicates import Match
 from service.index.rows import fields
 

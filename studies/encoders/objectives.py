@@ -29,8 +29,8 @@ import numpy as np
 from rich.console import Console
 from scipy import stats
 
-from corpora.catalogue import Found, discover
-from corpora.fields import Fields
+from docsplit.corpora.catalogue import Found, discover
+from docsplit.corpora.fields import Fields
 from training.errors import SettingsError, TrainingError
 from training.evaluation.report.markdown import main_figure, main_heading
 from training.evaluation.report.text import figure, table

@@ -16,8 +16,8 @@ import pyarrow.parquet as pq
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from corpora.documents import read_links
-from corpora.reading import links_among
+from docsplit.corpora.documents import read_links
+from docsplit.corpora.reading import links_among
 from training.evaluation.citations import citation_retrieval
 from training.evaluation.encoders.interface import Vectors
 from training.evaluation.validation import mean_reciprocal_rank

@@ -22,7 +22,9 @@ import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor, nn
 from transformers import AutoTokenizer
 
-from corpora.documents import read_texts
+from docsplit.corpora.documents import read_texts
+from docsplit.windowing.documents import read
+from docsplit.windowing.tokens import DocumentTokenizer
 from studies.encoders.quick_measures import measures
 from training.data.clusters import Neighbourhood
 from training.data.specials import whole_text_tokenizer
@@ -31,8 +33,6 @@ from training.evaluation.encoders.interface import Vectors
 from training.evaluation.report.text import table
 from training.evaluation.validation import mean_reciprocal_rank
 from training.losses.contrastive import info_nce
-from windowing.documents import read
-from windowing.tokens import DocumentTokenizer
 
 MOST = 16
 _LEAST = 4

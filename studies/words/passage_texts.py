@@ -30,9 +30,9 @@ from rich.table import Table
 
 from benchmarks.index.judged_queries import judgements
 from benchmarks.rig.stored_index import opened
-from ranking import passages as ranking
-from ranking.bags import Bag, title_in
-from ranking.fusion import fuse
+from docsplit.ranking import passages as ranking
+from docsplit.ranking.bags import Bag, title_in
+from docsplit.ranking.fusion import fuse
 from service.index.documents import Index
 from service.index.query.bags import stored
 from service.index.query.passage_candidates import (

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from corpora.catalogue import discover
-from corpora.errors import DataError
-from corpora.fields import Fields
-from corpora.reading import read_examples, read_labelled
-from corpora.sets import Documents, Judged, Labelled, Linked
+from docsplit.corpora.catalogue import discover
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import Fields
+from docsplit.corpora.reading import read_examples, read_labelled
+from docsplit.corpora.sets import Documents, Judged, Labelled, Linked
 from tests.training.evaluation.conftest import TOPICS, write_rows
 
 

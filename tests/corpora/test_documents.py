@@ -23,10 +23,17 @@ import pytest
 
 from benchmarks.files.making import made, packed
 from benchmarks.files.source import AUTHOR, sources
-from corpora import files
-from corpora.documents import Document, Refused, read_documents, read_links, read_texts, titled
-from corpora.errors import DataError
-from corpora.fields import Fields, add_field_flags
+from docsplit.corpora import files
+from docsplit.corpora.documents import (
+    Document,
+    Refused,
+    read_documents,
+    read_links,
+    read_texts,
+    titled,
+)
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import Fields, add_field_flags
 from extraction.content import Heading
 
 DOCUMENTS = [

@@ -11,8 +11,8 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-from bundles.format import Bundle
-from bundles.manifest import PrecisionName
+from docsplit.bundles.format import Bundle
+from docsplit.bundles.manifest import PrecisionName
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import Encode, open_engine, openvino_engine
 from tests.export.conftest import SIZES

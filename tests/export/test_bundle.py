@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from bundles.format import Bundle, load, seal
-from bundles.manifest import BundleError, Manifest, Parity, Precision
-from bundles.window_weights import WindowWeights
+from docsplit.bundles.format import Bundle, load, seal
+from docsplit.bundles.manifest import BundleError, Manifest, Parity, Precision
+from docsplit.bundles.window_weights import WindowWeights
 
 PARITY = Parity(
     paragraphs=200,
@@ -215,7 +215,7 @@ def test_the_manifest_is_closed_and_frozen(root: Path) -> None:
 
 def test_the_format_needs_no_heavy_library() -> None:
     code = (
-        "import sys, bundles.format; "
+        "import sys, docsplit.bundles.format; "
         "print(sorted({'torch', 'numpy', 'onnx', 'onnxruntime', 'openvino', 'nncf', "
         "'transformers'} & set(sys.modules)))"
     )

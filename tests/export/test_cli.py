@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from bundles.default import DEFAULT_BUNDLE
-from bundles.format import load
-from bundles.window_weights import WindowWeights
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import load
+from docsplit.bundles.window_weights import WindowWeights
 from export import pipeline
 from export.__main__ import main
 from export.graphs import int8

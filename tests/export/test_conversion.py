@@ -10,8 +10,8 @@ import onnxruntime
 import pytest
 from tokenizers import Tokenizer
 
-from bundles.format import Bundle, load
-from bundles.openvino_core import openvino_core
+from docsplit.bundles.format import Bundle, load
+from docsplit.bundles.openvino_core import openvino_core
 from export.__main__ import main
 from export.checkpoint.tokenizer import batches
 from export.pipeline import Request

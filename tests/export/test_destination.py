@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from bundles.format import load, seal
+from docsplit.bundles.format import load, seal
 from export.destination import check_destination, put_in_place
 from export.errors import ExportError
 from tests.export.test_bundle import fields

@@ -20,8 +20,8 @@ from sentence_transformers.sentence_transformer.modules import (
 from tokenizers import Tokenizer
 from torch import nn
 
-from bundles.format import Bundle, load
-from bundles.manifest import Manifest, PrecisionName
+from docsplit.bundles.format import Bundle, load
+from docsplit.bundles.manifest import Manifest, PrecisionName
 from export.checkpoint.source import open_source, reference_vectors
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import open_engine

@@ -13,8 +13,9 @@ import numpy as np
 import onnx
 import pytest
 
-from bundles.format import Bundle, digest, load, seal
-from bundles.manifest import MANIFEST, BundleError, Manifest
+from docsplit.bundles.format import Bundle, digest, load, seal
+from docsplit.bundles.manifest import MANIFEST, BundleError, Manifest
+from docsplit.windowing.documents import Window, read
 from export import passages
 from export.__main__ import main
 from export.checkpoint.source import Source
@@ -29,7 +30,6 @@ from export.pipeline import export as run
 from export.tasks.held_out import HeldOut
 from export.tasks.loss import LIMITS
 from tests.export.held_out import write_judged, write_labelled
-from windowing.documents import Window, read
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 Order = Callable[..., Request]

@@ -11,11 +11,11 @@ import numpy as np
 import onnxruntime
 import pytest
 
-from bundles.format import load, seal
-from bundles.manifest import BundleError
+from docsplit.bundles.format import load, seal
+from docsplit.bundles.manifest import BundleError
+from docsplit.heads.network import Kind, Network
 from export.errors import ExportError
 from export.heads import add_head
-from heads.network import Kind, Network
 from tests.export.test_bundle import fields
 
 LABELS = ["a", "b", "c"]

@@ -13,8 +13,8 @@ import pytest
 from onnx.external_data_helper import ExternalDataInfo
 
 import export.storage
-from bundles.format import Bundle, load
-from bundles.manifest import BundleError
+from docsplit.bundles.format import Bundle, load
+from docsplit.bundles.manifest import BundleError
 from export.checkpoint.source import open_source, reference_vectors
 from export.pipeline import Request
 from export.pipeline import export as run

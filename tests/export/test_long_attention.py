@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from transformers import AutoTokenizer, BertModel
 from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
-from bundles.format import Bundle, load
+from docsplit.bundles.format import Bundle, load
 from export.__main__ import main
 from export.checkpoint.long_attention import MODEL_TYPE
 from export.checkpoint.source import Source, open_source, reference_vectors

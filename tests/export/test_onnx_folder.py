@@ -18,7 +18,7 @@ from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 from torch import Tensor, nn
 
-from bundles.format import load
+from docsplit.bundles.format import load
 from export.__main__ import main
 from export.checkpoint.onnx_folder import UNVERIFIED
 from export.checkpoint.source import open_source, reference_vectors

@@ -11,7 +11,7 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Pooling, Transformer
 from tokenizers import Tokenizer, processors
 
-from bundles.manifest import Pooling as PoolingName
+from docsplit.bundles.manifest import Pooling as PoolingName
 from export.checkpoint.source import Source, open_source, reference_vectors
 from export.checkpoint.tokenizer import batches
 from export.checks.engines import Encode, open_engine, openvino_engine

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from corpora.errors import DataError
+from docsplit.corpora.errors import DataError
 from export.errors import ExportError
 from export.passages import read_passages
 

@@ -13,8 +13,8 @@ import onnx
 import pytest
 from tokenizers import Tokenizer
 
-from bundles.format import Bundle, load, seal
-from bundles.manifest import PrecisionName
+from docsplit.bundles.format import Bundle, load, seal
+from docsplit.bundles.manifest import PrecisionName
 from export import passages
 from export.__main__ import main
 from export.checkpoint.source import Source, open_source, reference_vectors

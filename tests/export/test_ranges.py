@@ -16,7 +16,7 @@ from onnx import helper, numpy_helper
 from transformers import BertModel
 
 import export.graphs.fp16
-from bundles.manifest import Ranges
+from docsplit.bundles.manifest import Ranges
 from export.checkpoint.source import Source, open_source, reference_vectors
 from export.checkpoint.tokenizer import batches, write_tokenizer
 from export.checks.parity import measure

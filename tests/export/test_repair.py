@@ -12,9 +12,9 @@ import pytest
 import torch
 from transformers import BertModel
 
-from bundles.format import load, write
-from bundles.manifest import PrecisionName
-from bundles.processor import detect
+from docsplit.bundles.format import load, write
+from docsplit.bundles.manifest import PrecisionName
+from docsplit.bundles.processor import detect
 from export.__main__ import main
 from export.checks.thresholds import THRESHOLDS
 from export.destination import put_in_place

@@ -16,10 +16,11 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder
 from torch import nn
 
-from bundles.default import DEFAULT_BUNDLE
-from bundles.format import RerankerBundle, load, load_reranker
-from bundles.manifest import BundleError, Manifest, RankParity
-from bundles.processor import detect
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import RerankerBundle, load, load_reranker
+from docsplit.bundles.manifest import BundleError, Manifest, RankParity
+from docsplit.bundles.processor import detect
+from docsplit.windowing.pairs import PairTokenizer
 from export.__main__ import main
 from export.checks.engines import open_engine, openvino_engine
 from export.checks.thresholds import misses, remaining
@@ -36,7 +37,6 @@ from service.server.opening import open_bundles
 from service.settings import Settings
 from tests.conftest import NIGHTLY, Server, serving
 from tests.export.cross_encoders import CLASSIFIERS, save_cross_encoder, with_segments
-from windowing.pairs import PairTokenizer
 
 QUERY = "how do bees find their hive"
 DAY = ("roberta",)

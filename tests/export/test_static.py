@@ -17,7 +17,7 @@ from tokenizers import Tokenizer
 from torch import nn
 from transformers import PreTrainedTokenizerFast
 
-from bundles.format import load
+from docsplit.bundles.format import load
 from export.checkpoint.source import open_source, reference_vectors
 from export.checks.engines import open_engine, source_engine
 from export.errors import ExportError

@@ -11,7 +11,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
-from bundles.format import Bundle, load
+from docsplit.bundles.format import Bundle, load
 from export.checkpoint.own_code import only_own_code, save_with_code
 from export.checkpoint.source import open_source
 from export.errors import ExportError

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import pytrec_eval
 
-from bundles.manifest import Parity, TaskParity
-from corpora.errors import DataError
-from corpora.fields import Fields
-from corpora.reading import read_judged, read_labelled
-from corpora.sets import Judged, Labelled
+from docsplit.bundles.manifest import Parity, TaskParity
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import Fields
+from docsplit.corpora.reading import read_judged, read_labelled
+from docsplit.corpora.sets import Judged, Labelled
 from export.checks.thresholds import misses, refusal
 from export.errors import ExportError
 from export.tasks.held_out import HeldOut, read_tasks

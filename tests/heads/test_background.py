@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from starlette.requests import Request
 
-from heads.examples import Examples
+from docsplit.heads.examples import Examples
 from service.errors import ConflictError, OverloadedError
 from service.index import sql
 from service.index.replicas.silence import SILENT_SECONDS, Silence

@@ -17,9 +17,9 @@ import httpx
 import numpy as np
 import pytest
 
-from heads import bounds
-from heads.examples import Examples, digest, digests, unpacked
-from heads.network import Network
+from docsplit.heads import bounds
+from docsplit.heads.examples import Examples, digest, digests, unpacked
+from docsplit.heads.network import Network
 from service.index.storage.database import connect
 from service.learning import store
 from tests.conftest import Server, serving, wait_until

@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from docsplit.windowing.pooling import normalise, pool
 from service.learning.explain import without
 from tests.conftest import Server
 from tests.heads.test_classify import classify
 from tests.index.conftest import call
-from windowing.pooling import normalise, pool
 
 
 def test_without_a_window_the_rest_is_pooled_as_before() -> None:

@@ -14,9 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from heads import citation, fitting, multilabel, training
-from heads.fitting import Layers, Objective, descend
-from heads.network import Vectors, softmax
+from docsplit.heads import citation, fitting, multilabel, training
+from docsplit.heads.fitting import Layers, Objective, descend
+from docsplit.heads.network import Vectors, softmax
 from tests.conftest import NIGHTLY
 
 ITERATIONS = 25

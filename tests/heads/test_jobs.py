@@ -13,7 +13,7 @@ import httpx
 import lancedb
 import pytest
 
-from heads.examples import Examples
+from docsplit.heads.examples import Examples
 from service.learning.jobs import LOST_SECONDS, Jobs
 from tests.conftest import Server, serving, wait_until
 from tests.heads.test_classify import EXAMPLES, MONEY, SPORT, classify

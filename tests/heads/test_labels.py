@@ -15,9 +15,9 @@ import httpx
 import numpy as np
 import pytest
 
+from docsplit.heads.examples import Examples
+from docsplit.heads.network import Network
 from export.heads import add_head
-from heads.examples import Examples
-from heads.network import Network
 from service.errors import InvalidError
 from service.learning.gathering import gather
 from tests.conftest import Server, serving, wait_until

@@ -15,9 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from heads import multilabel
-from heads.network import Network, Vectors, sigmoid
-from heads.stratify import Indicators, folds
+from docsplit.heads import multilabel
+from docsplit.heads.network import Network, Vectors, sigmoid
+from docsplit.heads.stratify import Indicators, folds
 from tests.conftest import NIGHTLY, Server
 from tests.heads.test_classify import MONEY, SPORT, classify
 from tests.index.conftest import call

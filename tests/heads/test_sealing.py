@@ -10,9 +10,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from heads import sealing
-from heads.examples import Examples
-from heads.network import Network
+from docsplit.heads import sealing
+from docsplit.heads.examples import Examples
+from docsplit.heads.network import Network
 from service.errors import StoreError
 from service.index import sql
 from service.index.storage.database import connect

@@ -7,10 +7,10 @@ import time
 import numpy as np
 import pytest
 
-from heads import training
-from heads.network import Network, Vectors
-from heads.selftraining import LEAST, SHARE, WEIGHT, extend
-from heads.training import Labels
+from docsplit.heads import training
+from docsplit.heads.network import Network, Vectors
+from docsplit.heads.selftraining import LEAST, SHARE, WEIGHT, extend
+from docsplit.heads.training import Labels
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.conftest import index as index

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from sklearn.cluster import kmeans_plusplus
 
-from heads.network import Network
+from docsplit.heads.network import Network
 from service.learning.suggest import MOST_SCORES, choose, errors, margins
 from tests.conftest import Server
 from tests.heads.conftest import PACKAGING, TYPING

@@ -7,11 +7,11 @@ import time
 import numpy as np
 import pytest
 
-from heads import training
-from heads.examples import Examples
-from heads.learn import learn
-from heads.network import Network, Vectors, softmax
-from heads.training import Labels
+from docsplit.heads import training
+from docsplit.heads.examples import Examples
+from docsplit.heads.learn import learn
+from docsplit.heads.network import Network, Vectors, softmax
+from docsplit.heads.training import Labels
 
 
 def blobs(classes: int, each: int, spread: float, seed: int = 0) -> tuple[Vectors, Labels]:

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from bundles.arithmetic import Choice
-from bundles.format import Bundle
+from docsplit.bundles.arithmetic import Choice
+from docsplit.bundles.format import Bundle
 from service.bulk.__main__ import main
 from service.embedding.engines.build import build
 from service.embedding.engines.interface import Engine

@@ -11,7 +11,7 @@ import pytest
 
 from benchmarks.files.making import made, packed
 from benchmarks.files.source import AUTHOR, sources
-from corpora.documents import Refused, read_documents
+from docsplit.corpora.documents import Refused, read_documents
 from service.bulk.encoding import Encoded
 from service.bulk.loader import Report, here, load_documents
 from service.bulk.pruning import prune

@@ -9,10 +9,10 @@ import httpx
 import numpy as np
 import pytest
 
-from ranking.diversity import diverse
+from docsplit.ranking.diversity import diverse
+from docsplit.windowing.pooling import Vectors
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert
-from windowing.pooling import Vectors
 
 # versions of one document fill the first page of every plain search
 VERSIONS = 12

@@ -15,7 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
-from ranking import duplicates
+from docsplit.ranking import duplicates
 from service.index.indexes import Indexes, Model, connect
 from service.index.query.duplicates import Group, Held, groups, like
 from service.index.query.reading import Query

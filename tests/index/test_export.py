@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
-from corpora.documents import read_documents
+from docsplit.corpora.documents import read_documents
 from service.bulk.exporting import files, reading
 from service.bulk.exporting.command import report
 from service.bulk.exporting.destination import MANIFEST, Damage, Destination, Manifest

@@ -16,10 +16,10 @@ import numpy as np
 import pytest
 from lancedb.table import AsyncTable
 
-from bundles import format as bundle
-from bundles.manifest import Manifest
-from heads.citation import vector_features
-from heads.network import Network
+from docsplit.bundles import format as bundle
+from docsplit.bundles.manifest import Manifest
+from docsplit.heads.citation import vector_features
+from docsplit.heads.network import Network
 from service.index.generations import is_of
 from service.index.indexes import connect
 from service.index.replicas.leases import Leases

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from ranking.words import every, words
+from docsplit.ranking.words import every, words
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from heads.network import Kind, Network
+from docsplit.heads.network import Kind, Network
 from service.index.maps import labels as labelling
 from service.index.maps.current import Current
 from service.index.maps.labels import NONE, Labels, MapLabels

@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ranking import mentions
-from ranking.mentions import Matcher, tokens
-from ranking.references import Named, Pattern, References, Rule
+from docsplit.ranking import mentions
+from docsplit.ranking.mentions import Matcher, tokens
+from docsplit.ranking.references import Named, Pattern, References, Rule
 from service.bulk.link_flags import rule
 
 ERC = rule("eip-*=ERC *")
@@ -161,14 +161,14 @@ def test_many_names_of_one_letter_or_of_all_words_are_bounded(
 ) -> None:
     letters = [Named(f"n{i}", "abcdefghij"[i % 10]) for i in range(1000)]
     assert References(letters, ids=False).names == 0
-    monkeypatch.setattr("ranking.references.MOST_NAME_TOKENS", 100)
+    monkeypatch.setattr("docsplit.ranking.references.MOST_NAME_TOKENS", 100)
     titled = [Named(f"doc-{i}", f"a title of number {i}") for i in range(1000)]
     references = References(titled)
     assert (references.names, references.left_out) == (50, 2950)
 
 
 def test_a_text_of_names_only_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ranking.references.MOST_READ", 10)
+    monkeypatch.setattr("docsplit.ranking.references.MOST_READ", 10)
     references = References([Named("pep-484")])
     for number, cut in ((10, False), (11, True)):
         found, more = references.find("PEP 484 " * number, "here")

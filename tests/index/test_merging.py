@@ -14,7 +14,7 @@ import pytest
 from lancedb.table import AsyncTable
 from structlog.testing import capture_logs
 
-from corpora.documents import Document
+from docsplit.corpora.documents import Document
 from service.bulk import loader, optimizing
 from service.bulk.encoding import Encoded
 from service.bulk.loader import Batch, here

@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from docsplit.heads.network import Network
+from docsplit.heads.pair_features import FEATURES
 from docsplit_client import Client
-from heads.network import Network
-from heads.pair_features import FEATURES
 from service.index.links.graph import Graph
 from service.learning.missing import page
 from tests.conftest import Server

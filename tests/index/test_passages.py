@@ -10,10 +10,10 @@ import httpx
 import numpy as np
 import pytest
 
-from ranking import passages as ranking
-from ranking.bags import bag
-from ranking.terms import count as counted
-from ranking.words import lined, placed
+from docsplit.ranking import passages as ranking
+from docsplit.ranking.bags import bag
+from docsplit.ranking.terms import count as counted
+from docsplit.ranking.words import lined, placed
 from service.index.query import passages
 from service.index.query.passage_scores import Mode
 from service.index.query.reading import Query

@@ -13,9 +13,9 @@ import pytest
 from lancedb.table import AsyncTable
 from numpy.typing import NDArray
 
-from bundles import format as bundle
-from ranking import adaptation
-from ranking.adaptation import RIDGE, SHARE, SHARES, Sample
+from docsplit.bundles import format as bundle
+from docsplit.ranking import adaptation
+from docsplit.ranking.adaptation import RIDGE, SHARE, SHARES, Sample
 from service.index import maintenance, profiles
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect

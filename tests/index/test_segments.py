@@ -9,7 +9,7 @@ import lance
 import pytest
 from lancedb.table import AsyncTable
 
-from ranking.words import words
+from docsplit.ranking.words import words
 from service.index import maintenance
 from service.index.indexes import Indexes
 from service.index.merging import __main__ as merging

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from ranking.fusion import fuse
+from docsplit.ranking.fusion import fuse
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert
 

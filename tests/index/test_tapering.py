@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
-from corpora.documents import Document
+from docsplit.corpora.documents import Document
 from service.bulk.loader import BATCH_DOCUMENTS, LEAST_CHARACTERS, Batch, tapered
 
 AHEAD = 4

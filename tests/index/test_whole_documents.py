@@ -11,10 +11,10 @@ from lancedb.index import FTS
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from ranking import bags
-from ranking.bags import BUCKETS, bag, cosines
-from ranking.terms import count
-from ranking.words import words
+from docsplit.ranking import bags
+from docsplit.ranking.bags import BUCKETS, bag, cosines
+from docsplit.ranking.terms import count
+from docsplit.ranking.words import words
 from service.index import commits, filling
 from service.index.commits import Upsert
 from service.index.documents import Index

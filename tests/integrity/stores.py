@@ -13,8 +13,9 @@ from typing import cast
 
 import numpy as np
 
-from heads.examples import Examples
-from heads.network import Network
+from docsplit.heads.examples import Examples
+from docsplit.heads.network import Network
+from docsplit.windowing.pooling import Vectors, normalise
 from service.embedding.embedder import Document
 from service.index import deletions, reuse
 from service.index.documents import Index
@@ -35,7 +36,6 @@ from service.integrity.outcome import Outcome
 from service.integrity.reader import Reader
 from service.integrity.repair import Repair
 from service.learning.store import Head, Heads
-from windowing.pooling import Vectors, normalise
 
 REVISION = "a" * 64
 DIMENSIONS = 8

@@ -8,7 +8,7 @@ import subprocess
 
 import pytest
 
-from ranking.words import placed, words
+from docsplit.ranking.words import placed, words
 from tests.conftest import ROOT
 from tests.index.test_languages import CASES
 

@@ -15,7 +15,7 @@ import pytest
 from rich.console import Console
 from rich.table import Table
 
-from ranking.references import Named, References
+from docsplit.ranking.references import Named, References
 
 SENTENCES = Path(__file__).with_name("families.txt")
 LEAST = 40

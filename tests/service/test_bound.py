@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from bundles.default import DEFAULT_BUNDLE
-from bundles.format import load
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import load
 from service.embedding.engines.buckets import Buckets
 from service.embedding.engines.build import buckets
 from service.embedding.engines.interface import EngineError

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from bundles.arithmetic import Arithmetic, EngineName
+from docsplit.bundles.arithmetic import Arithmetic, EngineName
 from service.embedding.engines.buckets import PARTS, STEP, Buckets, reserve
 from service.embedding.engines.interface import EngineError
 

@@ -13,10 +13,10 @@ import openai
 import orjson
 import pytest
 
-from bundles import format as bundle
-from bundles.default import DEFAULT_BUNDLE
-from bundles.manifest import BundleError, Manifest
-from heads.examples import Examples
+from docsplit.bundles import format as bundle
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.manifest import BundleError, Manifest
+from docsplit.heads.examples import Examples
 from service.errors import NotFoundError
 from service.index.indexes import Indexes, Model, connect
 from service.server.encoder import Running

@@ -11,6 +11,7 @@ import httpx
 import numpy as np
 import pytest
 
+from docsplit.windowing.pooling import Vectors, normalise
 from service.embedding.cache.breaker import Breaker
 from service.embedding.cache.codec import Codec
 from service.embedding.cache.layers import FEW_WINDOWS, Cache, Source
@@ -18,7 +19,6 @@ from service.embedding.cache.process import ProcessCache
 from service.embedding.cache.shared import SharedCache
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
-from windowing.pooling import Vectors, normalise
 
 WIDE = 8
 CODEC = Codec(WIDE)

@@ -15,6 +15,7 @@ import httpx
 import numpy as np
 import pytest
 
+from docsplit.windowing.pooling import Vectors, normalise
 from service.embedding.cache import lasting
 from service.embedding.cache.codec import Codec, Fault
 from service.embedding.cache.layers import Cache, Source
@@ -22,7 +23,6 @@ from service.embedding.cache.process import ProcessCache
 from service.embedding.cache.shared import SharedCache
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
-from windowing.pooling import Vectors, normalise
 
 WIDE = 8
 SECRET = "thirty-two characters at the least"

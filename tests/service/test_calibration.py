@@ -13,7 +13,7 @@ import pytest
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from bundles.arithmetic import Arithmetic, EngineName
+from docsplit.bundles.arithmetic import Arithmetic, EngineName
 from service.embedding.engines.calibration import Calibration, calibrate, splits
 from tests.conftest import serving
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from bundles.arithmetic import ArithmeticWish, Choice, ChoiceError, EngineWish, choose
-from bundles.manifest import PrecisionName
-from bundles.processor import Processor, detect
+from docsplit.bundles.arithmetic import ArithmeticWish, Choice, ChoiceError, EngineWish, choose
+from docsplit.bundles.manifest import PrecisionName
+from docsplit.bundles.processor import Processor, detect
 
 BOTH: set[PrecisionName] = {"fp16", "int8"}
 

@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from bundles.arithmetic import Arithmetic, EngineName
-from bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.arithmetic import Arithmetic, EngineName
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.windowing.pieces import SIZE as PIECE
+from docsplit.windowing.tokens import DocumentTokenizer, Side, Tokens
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.cache.layers import Cache, Source
@@ -21,8 +23,6 @@ from service.embedding.embedder import Embedder
 from service.embedding.lookup import CachedVectors
 from service.errors import EngineFailedError
 from tests.conftest import until
-from windowing.pieces import SIZE as PIECE
-from windowing.tokens import DocumentTokenizer, Side, Tokens
 
 
 class Engine:

@@ -17,8 +17,8 @@ import pyarrow as pa
 import pytest
 from fastapi import Request
 
-from bundles import format as bundle
-from bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles import format as bundle
+from docsplit.bundles.default import DEFAULT_BUNDLE
 from service.embedding.cache.layers import Source
 from service.embedding.embedder import Document, DocumentWindow, Embedded
 from service.embedding.prompts import for_purpose

@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from bundles.default import DEFAULT_BUNDLE
-from windowing.batches import Wide, pad
-from windowing.documents import document_vectors, read
-from windowing.pooling import Vectors
-from windowing.tokens import DocumentTokenizer
-from windowing.weighing import Weighing
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.windowing.batches import Wide, pad
+from docsplit.windowing.documents import document_vectors, read
+from docsplit.windowing.pooling import Vectors
+from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.weighing import Weighing
 
 WINDOW = 16
 PAD = 7

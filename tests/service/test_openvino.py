@@ -12,12 +12,12 @@ import pytest
 from numpy.typing import NDArray
 from openvino import opset13
 
-from bundles import format as bundle
-from bundles.arithmetic import Arithmetic
-from bundles.default import DEFAULT_BUNDLE
-from bundles.openvino_core import openvino_core
-from bundles.openvino_graph import behind_pooling
-from bundles.processor import detect
+from docsplit.bundles import format as bundle
+from docsplit.bundles.arithmetic import Arithmetic
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.openvino_core import openvino_core
+from docsplit.bundles.openvino_graph import behind_pooling
+from docsplit.bundles.processor import detect
 from service.embedding.engines.openvino_cpu import OpenVinoEngine, floating
 
 WITHOUT = ["FP32", "INT8"]

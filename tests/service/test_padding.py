@@ -9,12 +9,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.windows import cut
 from service.embedding.batching.clients import UNNAMED, Client
 from service.embedding.batching.jobs import Job
 from service.embedding.batching.queue import WindowQueue
-from windowing.tokens import DocumentTokenizer
-from windowing.windows import cut
 
 BUDGET = 2048
 # fixed cost of a batch, in tokens

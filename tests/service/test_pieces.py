@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from bundles.default import DEFAULT_BUNDLE
-from windowing import pieces
-from windowing.tokens import DocumentTokenizer, Side, Tokens
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.windowing import pieces
+from docsplit.windowing.tokens import DocumentTokenizer, Side, Tokens
 
 PATH = DEFAULT_BUNDLE / "tokenizer.json"
 # three pieces

@@ -10,8 +10,8 @@ import sentencex
 from hypothesis import given
 from hypothesis import strategies as st
 
-from windowing import sentences
-from windowing.sentences import LONGEST_PARAGRAPH, sentence_starts
+from docsplit.windowing import sentences
+from docsplit.windowing.sentences import LONGEST_PARAGRAPH, sentence_starts
 
 
 def split(text: str) -> list[str]:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from docsplit.windowing.pooling import Vectors
 from service.embedding.batching.batcher import Batcher
 from service.embedding.cache.layers import Cache
 from service.embedding.cache.process import ProcessCache
@@ -21,7 +22,6 @@ from service.errors import DeadlineError, EngineFailedError
 from service.tracing.exporter import RecordedSpan
 from service.tracing.stages import Stage, current, record
 from tests.service.test_batcher import POISON, FakeEngine, window
-from windowing.pooling import Vectors
 
 
 class BusyEngine(FakeEngine):

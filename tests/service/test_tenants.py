@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 from pydantic import SecretStr
 
+from docsplit.windowing.pooling import Vectors
+from docsplit.windowing.windows import Ids
 from service.configuration import load
 from service.embedding.batching.batcher import Computed
 from service.embedding.batching.clients import BACKGROUND, Client, working_for
@@ -26,8 +28,6 @@ from service.server.edge.keys import KEY
 from service.settings import Settings
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer
-from windowing.pooling import Vectors
-from windowing.windows import Ids
 
 ONE, OTHER = "the-key-of-the-first-tenant", "the-key-of-another-tenant"
 

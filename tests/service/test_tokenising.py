@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.windowing import pieces
+from docsplit.windowing.tokens import DocumentTokenizer
 from service.embedding.tokenising import Steps, in_succession
-from windowing import pieces
-from windowing.tokens import DocumentTokenizer
 
 Result = TypeVar("Result")
 

@@ -7,11 +7,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from bundles.window_weights import WindowWeights
+from docsplit.bundles.window_weights import WindowWeights
+from docsplit.windowing.pooling import normalise
 from tests.conftest import serving
 from tests.index.conftest import call
 from tests.light_bundle import seal_light
-from windowing.pooling import normalise
 
 TIMES = 3.0
 

@@ -12,10 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from bundles import format as bundle
-from bundles.default import DEFAULT_BUNDLE
-from windowing.tokens import DocumentTokenizer
-from windowing.windows import cut
+from docsplit.bundles import format as bundle
+from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.windows import cut
 
 Cutter = Callable[[DocumentTokenizer, str], list[bytes]]
 

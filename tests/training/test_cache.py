@@ -15,8 +15,9 @@ import sentencex
 from sentencex import segment
 from transformers import PreTrainedTokenizerFast
 
-from corpora.documents import Document
-from corpora.errors import DataError
+from docsplit.corpora.documents import Document
+from docsplit.corpora.errors import DataError
+from docsplit.windowing.sentences import LONGEST_PARAGRAPH
 from tests.training.conftest import MakeSettings, make_documents
 from training.data import build, sentences
 from training.data.cache import TokenCache
@@ -27,7 +28,6 @@ from training.errors import CheckpointError
 from training.processes import Processes
 from training.settings import DataSettings
 from training.trainer.loop import TrainingRun
-from windowing.sentences import LONGEST_PARAGRAPH
 
 
 def open_cache(

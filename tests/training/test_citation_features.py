@@ -10,15 +10,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from corpora.documents import Document
-from heads.citation import Candidates
-from heads.pair_features import FEATURES
+from docsplit.corpora.documents import Document
+from docsplit.heads.citation import Candidates
+from docsplit.heads.pair_features import FEATURES
+from docsplit.windowing.pooling import Vectors
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.rows.record import Encoding, Record
 from service.learning.citing import search_of
 from training.heads.searches import searches
-from windowing.pooling import Vectors
 
 DIMENSIONS = 16
 DOCUMENTS = 110

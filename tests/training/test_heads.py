@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from bundles.format import load
+from docsplit.bundles.format import load
 from tests.conftest import serving
 from tests.index.conftest import call, upsert
 from training.__main__ import main

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from bundles.processor import Processor
+from docsplit.bundles.processor import Processor
 from tests.training.conftest import MakeSettings
 from training import processes
 from training.errors import CheckpointError

@@ -8,8 +8,8 @@ from pathlib import Path
 import datasets
 import pytest
 
-from corpora.documents import Document
-from corpora.errors import DataError
+from docsplit.corpora.documents import Document
+from docsplit.corpora.errors import DataError
 from training.data.sources import fingerprint, read_documents
 from training.settings import DataSettings
 

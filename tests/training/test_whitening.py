@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from corpora.errors import DataError
-from corpora.fields import Fields
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import Fields
 from training.__main__ import main
 from training.data.sentences import split_sentences
 from training.evaluation.encoders.folder import FolderEncoder

@@ -20,8 +20,8 @@ import sentencex
 from filelock import FileLock, Timeout
 from transformers import PreTrainedTokenizerBase
 
-from corpora.documents import Document
-from corpora.errors import DataError
+from docsplit.corpora.documents import Document
+from docsplit.corpora.errors import DataError
 from training.data import cache as layout
 from training.data.cache import CacheCounts, TokenCache
 from training.data.near_duplicates import later_duplicates, load_signatures, signature

@@ -10,7 +10,7 @@ from itertools import pairwise
 
 from sentencex import segment
 
-from windowing.sentences import LONGEST_PARAGRAPH, sentence_starts
+from docsplit.windowing.sentences import LONGEST_PARAGRAPH, sentence_starts
 
 _HALVES = re.compile("[\ud800-\udfff]")
 _EMPTY_LINES = re.compile(r"\n{2,}")

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import corpora.documents
-from corpora.documents import Document, read_texts, text_of
-from corpora.errors import DataError
-from corpora.fields import Fields
-from corpora.files import TYPES, same, suffix
-from corpora.tables import check
+import docsplit.corpora.documents
+from docsplit.corpora.documents import Document, read_texts, text_of
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import Fields
+from docsplit.corpora.files import TYPES, same, suffix
+from docsplit.corpora.tables import check
 from training.settings import DataSettings
 
 
@@ -49,7 +49,7 @@ def read_authors(settings: DataSettings, field: str) -> Iterator[tuple[str, froz
     path = Path(settings.path)
     if path.exists() and not _is_saved_dataset(path):
         links = _links(settings) if path.is_dir() else None
-        for document in corpora.documents.read_documents(
+        for document in docsplit.corpora.documents.read_documents(
             path, _fields(settings), typed=[field], links=links
         ):
             yield document.id, _authors(document.metadata.get(field), f"{path}: {document.id}")

@@ -13,8 +13,8 @@ from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
-from corpora.errors import DataError
-from corpora.fields import Fields, add_field_flags
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import Fields, add_field_flags
 from export.checks.options import count
 from export.errors import explained
 from export.interruption import interruptible
@@ -22,7 +22,7 @@ from training.errors import SettingsError, TrainingError
 from training.evaluation.encoders.precision import add_precision_flag
 
 if TYPE_CHECKING:
-    from corpora.catalogue import Found
+    from docsplit.corpora.catalogue import Found
     from training.evaluation.run import Request
 
 _INTERRUPTED = 130
@@ -36,7 +36,7 @@ An ENCODER is the folder of a bundle, the folder or hub name of a sentence-trans
 (such as a checkpoint of docsplit-train), or the URL of a running service. NAME=ENCODER sets its
 name in the report. The command also measures two controls: random vectors and TF-IDF.
 
-  docsplit-evaluate models/docsplit-minilm-l6-v3 --data examples/peps --out runs/peps
+  docsplit-evaluate docsplit/models/docsplit-minilm-l6-v3 --data examples/peps --out runs/peps
   docsplit-evaluate start=./minilm ours=runs/first/model --data ~/data --tasks probe,few-shot
 
 The command measures nothing twice. After an interruption, run it again. Without ENCODER and
@@ -96,8 +96,8 @@ def _print_table(heading: Sequence[str], cells: Sequence[Sequence[str]], output:
 
 
 def _request(given: argparse.Namespace) -> Request:
-    from corpora.catalogue import discover
-    from corpora.sets import Linked
+    from docsplit.corpora.catalogue import discover
+    from docsplit.corpora.sets import Linked
     from training.evaluation.run import Request
     from training.evaluation.tasks.registry import chosen
     from training.evaluation.tasks.task import Options

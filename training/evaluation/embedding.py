@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
+from docsplit.windowing.batches import pad
 from training.backbones.encoder import Encoder
 from training.data.chunks import plan_chunks, shared
 from training.data.specials import Specials
@@ -13,7 +14,6 @@ from training.losses.contrastive import pool_windows
 from training.processes import Processes
 from training.views.types import Ids, View
 from training.views.windows import pack_windows
-from windowing.batches import pad
 
 
 def embed_texts(

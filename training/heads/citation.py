@@ -9,11 +9,11 @@ from typing import get_args
 
 from rich.console import Console
 
-from corpora.documents import Document, read_documents, read_links
-from corpora.fields import Fields, add_field_flags
-from corpora.reading import links_among
+from docsplit.corpora.documents import Document, read_documents, read_links
+from docsplit.corpora.fields import Fields, add_field_flags
+from docsplit.corpora.reading import links_among
+from docsplit.heads.citation import Inputs, learn
 from export.heads import add_head
-from heads.citation import Inputs, learn
 from training.errors import HeadError
 from training.heads.embedding import add_flags, embed, head_name
 from training.heads.searches import searches

@@ -8,14 +8,14 @@ from typing import Any
 
 from rich.console import Console
 
-from bundles.format import load
-from corpora.fields import Fields, add_field_flags
-from corpora.files import TABLES
-from corpora.reading import read_examples
+from docsplit.bundles.format import load
+from docsplit.corpora.fields import Fields, add_field_flags
+from docsplit.corpora.files import TABLES
+from docsplit.corpora.reading import read_examples
+from docsplit.heads import bounds, examples
+from docsplit.heads.examples import Examples
+from docsplit.heads.learn import learn
 from export.heads import add_head
-from heads import bounds, examples
-from heads.examples import Examples
-from heads.learn import learn
 from training.errors import HeadError
 from training.heads.embedding import add_flags, embed, head_name
 

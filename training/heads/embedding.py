@@ -7,12 +7,12 @@ from pathlib import Path
 
 from rich.console import Console
 
-from bundles.arithmetic import ArithmeticWish
-from bundles.manifest import HEAD_NAME
+from docsplit.bundles.arithmetic import ArithmeticWish
+from docsplit.bundles.manifest import HEAD_NAME
+from docsplit.windowing.pooling import Vectors
 from training.evaluation.encoders.opening import opened
 from training.evaluation.encoders.precision import add_precision_flag
 from training.evaluation.progress import EmbeddingProgress
-from windowing.pooling import Vectors
 
 
 def add_flags(parser: argparse.ArgumentParser) -> None:

@@ -11,14 +11,14 @@ from lancedb import connect_async
 from lancedb.index import FTS
 from lancedb.table import AsyncTable
 
-from corpora.documents import Document
-from heads.citation import CANDIDATES, Candidates, sample
-from heads.pairs import Facts, Scores, of_pairs, signals
-from ranking.bags import bag, cosines
-from ranking.fusion import DEEP, hybrid
-from ranking.terms import SAMPLE, count
-from ranking.words import INDEX, every
-from windowing.pooling import Vectors
+from docsplit.corpora.documents import Document
+from docsplit.heads.citation import CANDIDATES, Candidates, sample
+from docsplit.heads.pairs import Facts, Scores, of_pairs, signals
+from docsplit.ranking.bags import bag, cosines
+from docsplit.ranking.fusion import DEEP, hybrid
+from docsplit.ranking.terms import SAMPLE, count
+from docsplit.ranking.words import INDEX, every
+from docsplit.windowing.pooling import Vectors
 
 
 class Searches:

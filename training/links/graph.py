@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from corpora.documents import read_links
-from corpora.errors import DataError
-from corpora.reading import links_among
+from docsplit.corpora.documents import read_links
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.reading import links_among
 from training.data.cache import Numbers, TokenCache
 from training.data.sources import read_authors
 from training.settings import DataSettings

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from scipy.sparse import csr_array
 
-from ranking.fusion import hybrid
+from docsplit.ranking.fusion import hybrid
 from training.data.cache import Numbers, TokenCache
 from training.data.clusters import Neighbourhood
 from training.data.stored_arrays import StoredArrays

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from docsplit.windowing.batches import pad
 from training.data.cache import TokenCache
 from training.data.chunks import plan_chunks, shared
 from training.data.clusters import Neighbourhood
@@ -28,7 +29,6 @@ from training.views import View, ViewContext, view_of
 from training.views.drawing import Drawer, OwnViews
 from training.views.masking import word_starts
 from training.views.windows import pack_windows
-from windowing.batches import pad
 
 
 @dataclass(frozen=True)

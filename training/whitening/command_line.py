@@ -12,7 +12,7 @@ import numpy as np
 from rich.console import Console
 from rich.table import Table
 
-from corpora.fields import Fields, add_field_flags
+from docsplit.corpora.fields import Fields, add_field_flags
 from export.checkpoint.own_code import only_own_code, save_with_code
 from export.checks.options import count
 from training.errors import SettingsError

@@ -1,7 +1,7 @@
 """The columns of an exported index.
 
 The columns of the document are those that ``docsplit-index`` reads from a table. It ignores the
-others, which ``corpora.tables.DERIVED`` marks.
+others, which ``docsplit.corpora.tables.DERIVED`` marks.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from corpora.tables import DERIVED
+from docsplit.corpora.tables import DERIVED
 from service.index.documents import Index
 from service.index.rows import records, vectors
 from service.index.rows.schema import PREFIX

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from docsplit.windowing.batches import pad
 from service.embedding.batching import clients
 from service.embedding.batching.jobs import Ids, Job, Window
 from service.embedding.batching.model import BatchReport, Model
@@ -21,7 +22,6 @@ from service.embedding.batching.threshold import overflow
 from service.embedding.engines.interface import Engine
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.tracing import stages
-from windowing.batches import pad
 
 # a hanging engine never returns, but the process must still end
 _JOIN_SECONDS = 5.0

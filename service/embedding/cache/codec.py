@@ -6,7 +6,7 @@ from enum import StrEnum
 
 import numpy as np
 
-from windowing.pooling import Vectors, normalise
+from docsplit.windowing.pooling import Vectors, normalise
 
 _DIGEST_BYTES = 16
 _HEAD_BYTES = 1 + _DIGEST_BYTES

@@ -4,7 +4,7 @@ import hashlib
 
 import numpy as np
 
-from windowing.windows import Ids
+from docsplit.windowing.windows import Ids
 
 
 def window_key(ids: Ids) -> bytes:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from docsplit.windowing.pooling import Vectors
 from service.embedding.cache.process import ProcessCache
-from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
     from service.embedding.cache.shared import SharedCache

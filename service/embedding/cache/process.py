@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import numpy as np
 from cachetools import LRUCache
 
-from windowing.pooling import Vectors
+from docsplit.windowing.pooling import Vectors
 
 # bytes that an entry, its key and an array header take besides the vector (measured)
 _OVERHEAD = 450

@@ -11,10 +11,10 @@ from redis.asyncio.retry import Retry
 from redis.backoff import NoBackoff
 from redis.exceptions import ResponseError
 
+from docsplit.windowing.pooling import Vectors
 from service.embedding.cache.breaker import Breaker
 from service.embedding.cache.codec import Codec, Fault
 from service.tracing.stages import Stage
-from windowing.pooling import Vectors
 
 log = structlog.get_logger("docsplit.cache")
 

@@ -2,9 +2,9 @@
 
 from typing import Any
 
-from bundles.arithmetic import Choice
-from bundles.format import Folder
-from bundles.manifest import BundleError
+from docsplit.bundles.arithmetic import Choice
+from docsplit.bundles.format import Folder
+from docsplit.bundles.manifest import BundleError
 from service.embedding.engines.buckets import Buckets
 from service.embedding.engines.interface import Engine, EngineError
 from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda

@@ -5,7 +5,7 @@ from typing import Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from bundles.arithmetic import Arithmetic, EngineName
+from docsplit.bundles.arithmetic import Arithmetic, EngineName
 from service.errors import ServiceError
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bundles.arithmetic import Arithmetic, EngineName
+from docsplit.bundles.arithmetic import Arithmetic, EngineName
 from service.embedding.engines.buckets import Buckets
 from service.embedding.engines.interface import EngineError
 from service.embedding.engines.onnx_runtime import open_session

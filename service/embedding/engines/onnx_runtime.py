@@ -6,8 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from bundles.arithmetic import Arithmetic, EngineName
-from bundles.telemetry import block_telemetry
+from docsplit.bundles.arithmetic import Arithmetic, EngineName
+from docsplit.bundles.telemetry import block_telemetry
 from service.embedding.engines.interface import EngineError
 
 _ERRORS = 3

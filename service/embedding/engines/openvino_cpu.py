@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 
-from bundles.arithmetic import Arithmetic, EngineName
-from bundles.openvino_core import openvino_core
-from bundles.openvino_graph import compile_parts
+from docsplit.bundles.arithmetic import Arithmetic, EngineName
+from docsplit.bundles.openvino_core import openvino_core
+from docsplit.bundles.openvino_graph import compile_parts
 from service.embedding.engines.interface import EngineError
 
 # As fast as 2,048 with one thread per stream (8,000 tokens are slower by 15-30 %), and requests in

@@ -4,7 +4,7 @@ from typing import Any
 
 import numpy as np
 
-from bundles.manifest import Contents
+from docsplit.bundles.manifest import Contents
 from service.embedding.engines.interface import Engine, EngineError
 
 

@@ -19,7 +19,7 @@ import structlog
 from lancedb.index import BTree
 from lancedb.table import AsyncTable
 
-from ranking.references import Reference
+from docsplit.ranking.references import Reference
 from service import executors
 from service.index import sql
 from service.index.documents import named

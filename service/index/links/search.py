@@ -10,8 +10,8 @@ import orjson
 import pyarrow as pa
 import structlog
 
-from ranking.forms import key
-from ranking.references import Named, Reference, References, Rule
+from docsplit.ranking.forms import key
+from docsplit.ranking.references import Named, Reference, References, Rule
 from service import executors
 from service.errors import TooLargeError
 from service.index.documents import LIVE, Index

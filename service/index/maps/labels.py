@@ -14,14 +14,14 @@ import pyarrow as pa
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from heads.network import Scorer
+from docsplit.heads.network import Scorer
+from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.index.maps.current import Current
 from service.index.maps.stored import Floats, Integers
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 from service.index.rows.vectors import matrix
-from windowing.pooling import Vectors
 
 NONE = -1
 # documents times outputs that one call scores: 100,000 documents with up to 256 labels

@@ -10,8 +10,8 @@ import pyarrow as pa
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
-from ranking import duplicates
-from ranking.duplicates import Shingles
+from docsplit.ranking import duplicates
+from docsplit.ranking.duplicates import Shingles
 from service import executors
 from service.index.documents import Index
 from service.index.query import listing, search

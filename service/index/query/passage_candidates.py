@@ -11,7 +11,7 @@ import pyarrow as pa
 from lancedb.query import BooleanQuery, FullTextQuery, MatchQuery, Occur
 from lancedb.query import FullTextOperator as Op
 
-from ranking import passages as ranking
+from docsplit.ranking import passages as ranking
 from service import executors
 from service.index.documents import Index
 from service.index.query.filters import Where, filtered, live

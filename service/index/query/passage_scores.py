@@ -10,12 +10,12 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 
-from ranking import passages as ranking
-from ranking.words import lined
+from docsplit.ranking import passages as ranking
+from docsplit.ranking.words import lined
+from docsplit.windowing.pooling import Vectors
 from service.index.query.reading import Query
 from service.index.rows import records, vectors
 from service.index.rows.checksums import texts
-from windowing.pooling import Vectors
 
 Mode = Literal["cosine", "words", "hybrid"]
 

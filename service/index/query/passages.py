@@ -14,9 +14,10 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from ranking import passages as ranking
-from ranking.fusion import fuse
-from ranking.words import lined
+from docsplit.ranking import passages as ranking
+from docsplit.ranking.fusion import fuse
+from docsplit.ranking.words import lined
+from docsplit.windowing.pooling import normalise
 from service import executors
 from service.errors import InvalidError
 from service.index.documents import Index
@@ -37,7 +38,6 @@ from service.index.rows import checksums, outline, records, sizes, terms, vector
 from service.index.rows.checksums import Part
 from service.index.rows.outline import NONE, Outline
 from service.index.rows.vectors import matrix
-from windowing.pooling import normalise
 
 # documents that a search by windows gives at least
 CANDIDATES = 50

@@ -14,8 +14,9 @@ from lancedb.query import FullTextQuery
 from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
-from ranking.adaptation import Profile
-from ranking.bags import Bag
+from docsplit.ranking.adaptation import Profile
+from docsplit.ranking.bags import Bag
+from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.index.documents import Index
 from service.index.query import listing
@@ -26,7 +27,6 @@ from service.index.rows import checksums, terms
 from service.index.rows.checksums import Part, texts
 from service.index.rows.fields import HEAD_BYTES
 from service.index.rows.vectors import matrix
-from windowing.pooling import Vectors
 
 Direction = Literal["cites", "cited_by"]
 # what a search ranks by, of each row, in its order

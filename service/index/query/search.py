@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from ranking import fusion
-from ranking.bags import Bag, bag
-from ranking.fusion import DEEP
-from ranking.words import words as words_of
+from docsplit.ranking import fusion
+from docsplit.ranking.bags import Bag, bag
+from docsplit.ranking.fusion import DEEP
+from docsplit.ranking.words import words as words_of
 from service import executors
 from service.index.documents import Index
 from service.index.query import listing
@@ -112,7 +112,7 @@ async def words(index: Index, query: Query, limit: int, where: Where | None) -> 
 
 
 async def hybrid(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
-    """The candidates of both searches, by ``ranking.fusion.hybrid``."""
+    """The candidates of both searches, by ``docsplit.ranking.fusion.hybrid``."""
     brief = await executors.STORE.run(short, query.text)
     ranked = await candidates(index, query, limit, where, brief=brief)
     return await first(index, ranked, limit, query)

@@ -8,8 +8,8 @@ import time
 import pyarrow as pa
 from cachetools import LRUCache
 
-from ranking.bags import Bag, bag
-from ranking.terms import SAMPLE, Frequencies, count
+from docsplit.ranking.bags import Bag, bag
+from docsplit.ranking.terms import SAMPLE, Frequencies, count
 from service import executors
 from service.index.documents import Index
 from service.index.rows import checksums, terms

@@ -6,7 +6,7 @@ import pyarrow as pa
 from lancedb.index import FTS, Bitmap, BTree, LabelList
 from lancedb.table import AsyncTable
 
-from ranking.words import INDEX
+from docsplit.ranking.words import INDEX
 from service.index import sql
 from service.index.rows import schema, terms
 from service.index.rows.keyed import conflicting

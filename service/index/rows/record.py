@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from docsplit.windowing.pooling import Vectors, normalise
 from service.embedding.embedder import Document
 from service.index.rows.outline import NONE, Outline
-from windowing.pooling import Vectors, normalise
 
 
 @dataclass(frozen=True, slots=True)

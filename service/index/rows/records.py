@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from ranking.words import lined
+from docsplit.ranking.words import lined
 from service.index.rows import outline, terms, vectors
 from service.index.rows.checksums import restate, seal, texts
 from service.index.rows.fields import FieldType, column

@@ -1,10 +1,10 @@
 """The words of a document: the columns ``words`` and ``terms``.
 
-LanceDB indexes ``words``, the lines of ``ranking.words``. ``terms`` counts words and pairs of words
-as ``ranking.bags`` does.
+LanceDB indexes ``words``, the lines of ``docsplit.ranking.words``. ``terms`` counts words and pairs
+of words as ``docsplit.ranking.bags`` does.
 """
 
-from ranking.bags import Bag, bag
+from docsplit.ranking.bags import Bag, bag
 from service.index.rows.seals import seal, unseal
 
 COLUMN = "terms"

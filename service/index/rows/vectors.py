@@ -11,7 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 import pyarrow as pa
 
-from windowing.pooling import Vectors
+from docsplit.windowing.pooling import Vectors
 
 
 def kind(dimensions: int) -> pa.DataType:

@@ -70,7 +70,7 @@ async def train_citation_head(
     async with deadline.within(request), TURN.taken():
         indexes = await service.store.indexes()
         index = await indexes.open(name)
-        from heads.citation import learn
+        from docsplit.heads.citation import learn
         from service.index.links.graph import Graph
         from service.learning.citing import examples
 

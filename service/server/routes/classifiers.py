@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from heads import bounds
-from heads.bounds import MOST_UNLABELLED
-from heads.examples import Examples
+from docsplit.heads import bounds
+from docsplit.heads.bounds import MOST_UNLABELLED
+from docsplit.heads.examples import Examples
+from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.embedding.cache import lasting
 from service.errors import ConflictError, EmptyError, InvalidError, NotFoundError, TooLargeError
@@ -33,10 +34,9 @@ from service.server.lifecycle import Service
 from service.server.routes import inference
 from service.server.routes.labelling.examples import gathered, given
 from service.server.routes.trainings import TURN
-from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
-    from heads.network import Learnt
+    from docsplit.heads.network import Learnt
     from service.learning.jobs import Job
     from service.learning.store import Head
 
@@ -291,7 +291,7 @@ async def _learn(
 
     def learn(stop: threading.Event) -> Learnt:
         # the import takes seconds
-        from heads.learn import learn
+        from docsplit.heads.learn import learn
 
         return learn(vectors, examples, expiry, stop, further)
 

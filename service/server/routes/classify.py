@@ -12,9 +12,9 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from heads import bounds
-from heads.examples import UNSURE
-from heads.network import Floats
+from docsplit.heads import bounds
+from docsplit.heads.examples import UNSURE
+from docsplit.heads.network import Floats
 from service import executors
 from service.embedding.embedder import Embedded
 from service.errors import ConflictError, InvalidError, NotFoundError

@@ -12,6 +12,7 @@ from fastapi.responses import Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
 
+from docsplit.windowing.pooling import shorten
 from service import executors
 from service.embedding.embedder import Document, Embedded
 from service.errors import InvalidError
@@ -34,7 +35,6 @@ from service.server.lines.options import DOCUMENTED, NAMES, RESULTS, LineOptions
 from service.server.lines.requests import lines_of_body, lines_of_texts
 from service.server.routes import inference
 from service.server.routes.similarity import SimilarityRequest, similarity
-from windowing.pooling import shorten
 
 
 class EmbedRoute(BodyRoute):

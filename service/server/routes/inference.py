@@ -12,6 +12,8 @@ import numpy as np
 from fastapi import Request
 from numpy.typing import NDArray
 
+from docsplit.windowing.pooling import normalise, shorten
+from docsplit.windowing.tokens import Side
 from service import memory
 from service.embedding.embedder import Embedded, UnusableInputError
 from service.embedding.prompts import resolve
@@ -20,8 +22,6 @@ from service.server.edge import deadline
 from service.server.edge.guard import ROOM
 from service.server.encoder import Encoder, Running
 from service.server.lifecycle import Phase, Service
-from windowing.pooling import normalise, shorten
-from windowing.tokens import Side
 
 if TYPE_CHECKING:
     from service.embedding.reranker import Reranker

@@ -19,6 +19,7 @@ from pydantic import (
     WithJsonSchema,
 )
 
+from docsplit.windowing.pooling import normalise
 from service.embedding.embedder import Embedded
 from service.embedding.reranker import best
 from service.server.bodies.encoding import json_response
@@ -27,7 +28,6 @@ from service.server.edge.errors import CohereError, documented
 from service.server.edge.large_bodies import BodyRoute
 from service.server.encoder import Encoder
 from service.server.routes import inference
-from windowing.pooling import normalise
 
 router = APIRouter(route_class=BodyRoute, tags=["rerank"])
 

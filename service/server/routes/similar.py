@@ -9,7 +9,8 @@ import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from ranking.diversity import diverse
+from docsplit.ranking.diversity import diverse
+from docsplit.windowing.pooling import normalise
 from service import executors
 from service.embedding.embedder import Document
 from service.errors import NotFoundError
@@ -28,7 +29,6 @@ from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.server.routes.citation import citation_head
 from service.tracing.stages import Stage
-from windowing.pooling import normalise
 
 if TYPE_CHECKING:
     from service.index.documents import Index

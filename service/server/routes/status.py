@@ -12,8 +12,8 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from bundles.manifest import Contents
-from bundles.window_weights import WindowWeights
+from docsplit.bundles.manifest import Contents
+from docsplit.bundles.window_weights import WindowWeights
 from service.embedding.engines.calibration import Measurement
 from service.keys.rate import UNLIMITED, Bucket
 from service.keys.rights import EVERYTHING, Right

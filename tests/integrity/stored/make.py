@@ -16,8 +16,8 @@ from pathlib import Path
 
 import numpy as np
 
-from heads.examples import Examples
-from heads.network import Network
+from docsplit.heads.examples import Examples
+from docsplit.heads.network import Network
 from service.index import deletions
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize

@@ -11,7 +11,7 @@ import numpy.typing as npt
 import pytest
 from scipy.stats import bootstrap
 
-from corpora.sets import Documents
+from docsplit.corpora.sets import Documents
 from training.evaluation.report.differences import Difference, differences, rows
 from training.evaluation.report.text import change
 from training.evaluation.report.writing import write_report

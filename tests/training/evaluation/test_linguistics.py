@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import spacy
 
-from corpora.sets import Documents
+from docsplit.corpora.sets import Documents
 from tests.training.conftest import WORDS
 from training.errors import SettingsError
 from training.evaluation.command_line import main

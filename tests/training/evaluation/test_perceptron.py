@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import nn
 
-from corpora.sets import Linked
+from docsplit.corpora.sets import Linked
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.random_vectors import RandomVectors
 from training.evaluation.encoders.store import Store

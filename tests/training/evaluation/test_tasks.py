@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from corpora.catalogue import discover
-from corpora.fields import Fields
-from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from docsplit.corpora.catalogue import discover
+from docsplit.corpora.fields import Fields
+from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from export.tasks.retrieval import Retrieval as Export
 from tests.training.evaluation.conftest import TOPICS
 from training.evaluation.encoders.cached import CachedEncoder

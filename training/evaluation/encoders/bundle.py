@@ -3,15 +3,15 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from bundles import format as bundle
-from bundles.arithmetic import ArithmeticWish, choose
-from bundles.manifest import TOKENIZER
-from bundles.processor import detect
+from docsplit.bundles import format as bundle
+from docsplit.bundles.arithmetic import ArithmeticWish, choose
+from docsplit.bundles.manifest import TOKENIZER
+from docsplit.bundles.processor import detect
+from docsplit.windowing.documents import document_vectors, read
+from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.weighing import Weighing
 from export.checks.engines import named, open_chosen
 from training.evaluation.encoders.interface import Reading, Vectors
-from windowing.documents import document_vectors, read
-from windowing.tokens import DocumentTokenizer
-from windowing.weighing import Weighing
 
 _BATCH_TOKENS = 2048
 _CUDA_BATCH_TOKENS = 32_768

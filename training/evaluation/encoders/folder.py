@@ -10,15 +10,15 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
+from docsplit.windowing.batches import Wide
+from docsplit.windowing.documents import document_vectors, read
+from docsplit.windowing.tokens import DocumentTokenizer
 from export.checkpoint.own_code import only_own_code
 from export.checkpoint.requirements import positions
 from export.hub import absence
 from training.data.specials import whole_text_tokenizer
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Reading, Vectors
-from windowing.batches import Wide
-from windowing.documents import document_vectors, read
-from windowing.tokens import DocumentTokenizer
 
 Offsets = npt.NDArray[np.int64]
 _CPU_TOKENS = 2048

@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from bundles import format as bundle
-from bundles.arithmetic import ArithmeticWish
-from bundles.manifest import MANIFEST, BundleError
+from docsplit.bundles import format as bundle
+from docsplit.bundles.arithmetic import ArithmeticWish
+from docsplit.bundles.manifest import MANIFEST, BundleError
 from export.errors import ExportError
 from export.hub import absence
 from training.errors import SettingsError

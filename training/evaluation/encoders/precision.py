@@ -3,7 +3,7 @@
 import argparse
 from typing import get_args
 
-from bundles.arithmetic import ArithmeticWish
+from docsplit.bundles.arithmetic import ArithmeticWish
 
 
 def add_precision_flag(parser: argparse.ArgumentParser) -> None:

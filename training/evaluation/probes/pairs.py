@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 
-from corpora.sets import Linked
+from docsplit.corpora.sets import Linked
 
 Pairs = npt.NDArray[np.int64]
 

@@ -6,7 +6,7 @@ from typing import Any, ClassVar, cast
 import numpy as np
 import numpy.typing as npt
 
-from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.linguistics import open_tagger
 from training.evaluation.results import Figure, Measured

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from corpora.sets import Linked
+from docsplit.corpora.sets import Linked
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.metrics.geometry import row_cosines
 from training.evaluation.metrics.thresholds import Right, best_threshold, right_sides

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from corpora.sets import Linked
+from docsplit.corpora.sets import Linked
 from export.tasks.ranking import Ranked, rank
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.probes.pairs import balanced

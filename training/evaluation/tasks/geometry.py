@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from training.data.sentences import split_sentences
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.metrics.geometry import (

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from export.tasks.ranking import rank
 from training.data.sentences import split_sentences
 from training.evaluation.encoders.interface import Representation

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from corpora.sets import Labelled, Linked
+from docsplit.corpora.sets import Labelled, Linked
 from export.tasks.ranking import rank
 from training.evaluation.encoders.interface import Reading, Representation
 from training.evaluation.probes.classifier import classify

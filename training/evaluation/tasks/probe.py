@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from corpora.sets import Labelled
+from docsplit.corpora.sets import Labelled
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.metrics.classification import accuracy, macro_f1
 from training.evaluation.probes.classifier import classify

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.linguistics import open_tagger
 from training.evaluation.results import Figure, Measured, Series

@@ -5,7 +5,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from corpora.sets import Judged
+from docsplit.corpora.sets import Judged
 from export.tasks.ranking import rank
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.results import Figure, Measured

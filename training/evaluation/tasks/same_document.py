@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 from sklearn.metrics import roc_auc_score
 
-from corpora.sets import AnySet, Documents, Judged, Labelled, Linked
+from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.metrics.geometry import row_cosines
 from training.evaluation.metrics.thresholds import two_fold

@@ -7,8 +7,8 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from corpora.errors import DataError
-from corpora.sets import AnySet
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.sets import AnySet
 from training.evaluation.encoders.interface import Reading, Representation
 from training.evaluation.linguistics import DEFAULT_MODEL
 from training.evaluation.probes.perceptron import Schedule

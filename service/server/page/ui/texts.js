@@ -2,7 +2,7 @@
 
 import { h } from "./dom.js";
 
-// As ranking/words.py has them: words of scripts without blanks are runs of three letters or of two syllables.
+// As docsplit/ranking/words.py has them: words of scripts without blanks are runs of three letters or of two syllables.
 const LETTERS = "\\u0e00-\\u0eff\\u1000-\\u109f\\u1780-\\u17ff\\u30a0-\\u30ff";
 const SYLLABLES = "\\u3005-\\u3007\\u3040-\\u309f\\u3400-\\u9fff\\uac00-\\ud7a3\\uf900-\\ufaff";
 const RUN = new RegExp(`([${LETTERS}]+)|([${SYLLABLES}]+)|(?:(?![${LETTERS}${SYLLABLES}])[\\p{L}\\p{M}\\p{N}_\\p{Cf}])+`, "gu");

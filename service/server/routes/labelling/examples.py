@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING
 
 from fastapi import Request
 
-from heads.examples import Examples
+from docsplit.heads.examples import Examples
+from docsplit.windowing.pooling import Vectors
 from service.keys.rights import Right
 from service.server.edge import rights
 from service.server.routes import inference
-from windowing.pooling import Vectors
 
 if TYPE_CHECKING:
     from service.learning.labels import Labelled

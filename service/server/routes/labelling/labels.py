@@ -9,7 +9,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
-from heads.examples import UNSURE
+from docsplit.heads.examples import UNSURE
 from service.errors import InvalidError, NotFoundError
 from service.keys.rights import Right
 from service.server.bodies.body import Body

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import AfterValidator, BeforeValidator, Field
 
-from ranking.references import Rule
+from docsplit.ranking.references import Rule
 from service.embedding.prompts import resolve
 from service.errors import InvalidError, UnavailableError
 from service.keys.rights import Right

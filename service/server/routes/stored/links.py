@@ -10,7 +10,7 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
-from ranking.references import Pattern, Rule
+from docsplit.ranking.references import Pattern, Rule
 from service.errors import InvalidError, NotFoundError
 from service.index.rows.fields import KEY_CHARACTERS
 from service.keys.rights import Right

@@ -19,9 +19,9 @@ from service.server.routes import inference
 from service.server.routes.stored import documents
 
 if TYPE_CHECKING:
+    from docsplit.windowing.pooling import Vectors
     from service.index.documents import Index
     from service.index.rows.record import Windows
-    from windowing.pooling import Vectors
 
 router = APIRouter(
     route_class=BodyRoute,

@@ -1,0 +1,147 @@
+"""Streams the rows of Parquet, CSV, TSV and JSON lines files."""
+
+import csv
+import json
+from collections.abc import Collection, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from docsplit.corpora.errors import DataError
+from docsplit.corpora.files import COMPRESSED, MOST_BYTES, TABLES, content, lines, suffix
+
+Row = dict[str, Any]
+# marks columns of an exported index in Parquet that hold what is computed from the document
+DERIVED = b"docsplit.derived"
+_PARQUET_ROWS = 256
+
+
+def is_table(path: Path) -> bool:
+    """Whether ``rows`` can read this file."""
+    return path.is_file() and suffix(path) in TABLES
+
+
+def rows(
+    path: Path,
+    needed: Sequence[str] = (),
+    wanted: Sequence[str] | None = None,
+    *,
+    typed: Collection[str] = (),
+) -> Iterator[tuple[str, Row]]:
+    """Stream pairs of a place, such as ``file.csv:3``, and a row.
+
+    Args:
+        path: a Parquet, CSV, TSV or JSON lines file.
+        needed: columns that each row must have.
+        wanted: further columns for the caller; None means all.
+        typed: columns whose cells hold JSON in a CSV or TSV file, for example numbers; an empty
+            cell is None, and a cell without valid JSON stays text.
+
+    Raises:
+        DataError: the file is not readable, or a column is missing or occurs twice; names file
+            and line.
+    """
+    kind = suffix(path)
+    if kind == ".parquet":
+        yield from _parquet(path, needed, wanted)
+        return
+    if kind in (".csv", ".tsv"):
+        used = None if wanted is None else {*needed, *wanted}
+        found = _separated(path, "," if kind == ".csv" else "\t", typed, used)
+    elif kind in (".jsonl", ".json"):
+        found = _json_lines(path)
+    else:
+        raise DataError(f"{path}: unknown type of table; give a {', '.join(TABLES)} file")
+    for where, row in found:
+        check(where, row, needed)
+        yield where, row
+
+
+def check(where: str, names: Collection[str], needed: Sequence[str]) -> None:
+    """Raise DataError if a needed column is not among the names of a row or a file."""
+    missing = [name for name in needed if name not in names]
+    if missing:
+        remedy = "Rename yours, or name it with a flag such as --text-field"
+        # the header of a table with another separator is one name
+        if len(names) == 1 and set(";\t|,").intersection(*names):
+            remedy = "Separate the values by commas in .csv files, by tabs in .tsv files"
+        raise DataError(
+            f"{where}: no column {' and '.join(missing)}; there are {', '.join(names) or 'none'}. "
+            f"{remedy}"
+        )
+
+
+def _parquet(
+    path: Path, needed: Sequence[str], wanted: Sequence[str] | None
+) -> Iterator[tuple[str, Row]]:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    packed = path.suffix.lower() in COMPRESSED
+    try:
+        with pq.ParquetFile(pa.BufferReader(content(path)) if packed else path) as table:
+            names = [f.name for f in table.schema_arrow if DERIVED not in (f.metadata or {})]
+            check(str(path), names, needed)
+            _check_unique(path, names, None if wanted is None else {*needed, *wanted})
+            if wanted is not None:
+                names = [name for name in names if name in (*needed, *wanted)]
+            number = 0
+            for batch in table.iter_batches(_PARQUET_ROWS, columns=names):
+                for row in batch.to_pylist():
+                    number += 1
+                    yield f"{path}: row {number}", row
+    except (pa.ArrowException, OSError) as error:
+        raise DataError(f"{path}: no readable Parquet file ({error}); write it again") from None
+
+
+def _json_lines(path: Path) -> Iterator[tuple[str, Row]]:
+    for number, line in lines(path):
+        if line.isspace():
+            continue
+        where = f"{path}:{number}"
+        try:
+            row = json.loads(line)
+        except (ValueError, RecursionError) as error:
+            reason = getattr(error, "msg", error)
+            raise DataError(f"{where}: no valid JSON ({reason}); write an object a line") from None
+        if not isinstance(row, dict):
+            raise DataError(f"{where}: expected an object with fields, found {type(row).__name__}")
+        yield where, row
+
+
+def _separated(
+    path: Path, delimiter: str, typed: Collection[str], used: Collection[str] | None
+) -> Iterator[tuple[str, Row]]:
+    csv.field_size_limit(MOST_BYTES)
+    reader: csv.DictReader[str] = csv.DictReader(
+        (line for _, line in lines(path)), delimiter=delimiter, strict=True
+    )
+    try:
+        _check_unique(path, reader.fieldnames or (), used)
+        for row in reader:
+            where = f"{path}:{reader.line_num}"
+            if None in row or None in row.values():
+                raise DataError(
+                    f"{where}: the number of values differs from the header's, "
+                    f"{len(reader.fieldnames or ())}; quote values that contain a separator"
+                )
+            yield where, {k: _value(v) if k in typed else v for k, v in row.items()}
+    except csv.Error as error:
+        raise DataError(
+            f"{path}:{reader.reader.line_num}: no valid {suffix(path)[1:].upper()} ({error}); put "
+            "a value that begins with a quote in quotes, and write each of its own quotes twice"
+        ) from None
+
+
+def _check_unique(path: Path, names: Sequence[str], used: Collection[str] | None) -> None:
+    """Refuse two columns of one name, of which a row would keep only the last."""
+    for name in dict.fromkeys(names):
+        if names.count(name) > 1 and (used is None or name in used):
+            raise DataError(f"{path}: two columns have the name {name!r}; rename or remove one")
+
+
+def _value(cell: str) -> Any:
+    try:
+        # pandas writes booleans this way
+        return json.loads({"True": "true", "False": "false"}.get(cell, cell)) if cell else None
+    except (ValueError, RecursionError):
+        return cell

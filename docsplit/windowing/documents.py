@@ -1,0 +1,160 @@
+"""Split documents into windows, and compute the vectors of many documents."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Protocol
+
+import numpy as np
+
+from docsplit.windowing.batches import Wide, batches, pad
+from docsplit.windowing.pooling import Vectors, normalise, pool
+from docsplit.windowing.tokens import DocumentTokenizer, Side, Tokens
+from docsplit.windowing.weighing import Weighing
+from docsplit.windowing.windows import Ids, Positions, cut
+
+# ids and mask, [batch, tokens], to vectors, [batch, dimensions]
+Encode = Callable[[Wide, Wide], Vectors]
+Advance = Callable[[float], None]
+
+BY_TOKENS = Weighing()
+
+
+@dataclass(slots=True)
+class Window:
+    """A window of a document.
+
+    Attributes:
+        start: first character, in code points.
+        end: one past the last character.
+        tokens: tokens of the document in it, without special and prompt tokens.
+        ids: the model's input, with special and prompt tokens, int32.
+        weight: in the document's vector, against the weights of its other windows.
+    """
+
+    start: int
+    end: int
+    tokens: int
+    ids: Ids
+    weight: float
+
+
+class Cutter(Protocol):
+    """What ``split`` needs of a tokenizer."""
+
+    capacity: int
+
+    def boundaries(self, text: str, tokens: Tokens) -> tuple[Positions, Positions]: ...
+
+    def model_input(self, parts: Sequence[Ids]) -> Ids: ...
+
+
+def split(
+    tokenizer: Cutter,
+    text: str,
+    tokens: Tokens,
+    keep: Side | None = None,
+    weighing: Weighing = BY_TOKENS,
+) -> list[Window]:
+    """The windows of a document, in order. A document without tokens has one empty window.
+
+    Args:
+        tokenizer: knows where to cut, and joins parts to the model's input.
+        tokens: tokens of ``text``.
+        keep: make only one window, filled from this end of the document.
+        weighing: gives the windows their weights.
+    """
+    lead, ids = np.split(tokens.ids, [tokens.prompt])
+    total, capacity = len(ids), tokenizer.capacity - len(lead)
+    if total <= capacity:
+        edges = [0, total]
+    elif keep is not None:
+        edges = [0, capacity] if keep == "right" else [total - capacity, total]
+    else:
+        edges = [0, *cut(ids, *tokenizer.boundaries(text, tokens), capacity)]
+    spans, counts, inputs = [], [], []
+    for first, last in pairwise(edges):
+        begin = 0 if first == 0 else int(tokens.starts[tokens.prompt + first])
+        end = len(text) if last == total else int(tokens.starts[tokens.prompt + last])
+        spans.append((begin, end))
+        counts.append(last - first)
+        # a copy, so that the window does not keep the whole document's ids alive
+        inputs.append(tokenizer.model_input((lead, ids[first:last])))
+    weights = weighing.weights(text, spans, counts)
+    every = zip(spans, counts, inputs, weights, strict=True)
+    return [Window(*span, count, made, weight) for span, count, made, weight in every]
+
+
+def read(
+    tokenizer: DocumentTokenizer,
+    texts: Sequence[str],
+    prompt: str = "",
+    *,
+    first: bool = False,
+    weighing: Weighing = BY_TOKENS,
+) -> list[list[Window]]:
+    """The windows of documents.
+
+    Args:
+        texts: of any length.
+        prompt: text before every window.
+        first: make only the first window of each document, filled.
+        weighing: gives the windows their weights.
+    """
+    keep: Side | None = "right" if first else None
+    return [
+        split(tokenizer, text, tokenizer.encode(text, prompt), keep, weighing) for text in texts
+    ]
+
+
+def document_vectors(
+    documents: Sequence[Sequence[Window]],
+    encode: Encode,
+    *,
+    pad_token_id: int,
+    batch_tokens: int = 2048,
+    advance: Advance = lambda share: None,
+) -> Vectors:
+    """Unit vectors of documents, float32 ``[documents, dimensions]``.
+
+    Equal windows are encoded once. Values from ``encode`` that are not finite stay so.
+
+    Args:
+        documents: windows of each document.
+        encode: int64 ids and mask ``[batch, tokens]`` → unit vectors ``[batch, dimensions]``.
+        pad_token_id: fills rows that are shorter than the longest row of a batch.
+        batch_tokens: most padded tokens in a batch; a longer window gets its own batch.
+        advance: called after each batch with the share of the tokens that are encoded.
+
+    Raises:
+        ValueError: there are no documents.
+    """
+    numbers: dict[bytes, int] = {}
+    rows: list[Ids] = []
+    places = []
+    for document in documents:
+        for window in document:
+            if numbers.setdefault(window.ids.tobytes(), len(rows)) == len(rows):
+                rows.append(window.ids)
+        places.append([numbers[window.ids.tobytes()] for window in document])
+    if not rows:
+        raise ValueError("no documents to encode")
+    every, done = sum(map(len, rows)), 0
+    matrix: Vectors | None = None
+    for batch in batches(list(map(len, rows)), batch_tokens):
+        vectors = encode(*pad([rows[i] for i in batch], pad_token_id))
+        if matrix is None:
+            matrix = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
+        matrix[batch] = vectors
+        done += sum(len(rows[i]) for i in batch)
+        advance(done / every)
+    assert matrix is not None  # noqa: S101 - there is a batch
+    with np.errstate(invalid="ignore"):
+        return normalise(
+            np.stack(
+                [
+                    pool(matrix[own], [window.weight for window in document])
+                    for own, document in zip(places, documents, strict=True)
+                ]
+            )
+        )

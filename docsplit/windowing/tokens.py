@@ -1,0 +1,178 @@
+"""From texts to token ids and character offsets."""
+
+from collections.abc import Callable, Generator, Iterable, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+from numpy.typing import NDArray
+from tokenizers import Encoding, Tokenizer
+from tokenizers.models import WordPiece
+
+from docsplit.windowing import pieces
+from docsplit.windowing.sentences import sentence_starts
+from docsplit.windowing.windows import Ids, Positions
+
+Side = Literal["left", "right"]
+
+
+# Unicode has no white space above; looking through all of it would take a tenth of a second
+_SPACES = [point for point in range(1 << 16) if chr(point).isspace()]
+_IS_SPACE = np.zeros(_SPACES[-1] + 2, dtype=np.bool_)
+_IS_SPACE[_SPACES] = True
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """A tokenised text, without special tokens.
+
+    Attributes:
+        ids: int32 ``[tokens]``.
+        find_starts: computes ``starts``.
+        prompt: how many of the first tokens belong to the prompt.
+        complete: False if tokenising stopped at its limit before the end of the text.
+    """
+
+    ids: Ids
+    find_starts: Callable[[], Positions]
+    prompt: int
+    complete: bool = True
+
+    @cached_property
+    def starts(self) -> Positions:
+        """Character offset of each token, int64 ``[tokens]``; a text of one window needs none."""
+        return self.find_starts()
+
+
+class DocumentTokenizer:
+    """The bundle's tokenizer, applied to whole documents.
+
+    Args:
+        source: path of a ``tokenizer.json``, or its loaded content.
+        max_tokens: longest model input, special tokens included.
+        language: language of the sentence rules; see ``sentence_starts``.
+
+    Raises:
+        ValueError: the special tokens around a text fill all of ``max_tokens``.
+    """
+
+    def __init__(self, source: Path | Tokenizer, max_tokens: int, language: str = "en") -> None:
+        self._tokenizer = (
+            Tokenizer.from_file(str(source))
+            if isinstance(source, Path)
+            else Tokenizer.from_str(source.to_str())
+        )
+        self._tokenizer.no_padding()
+        self._tokenizer.no_truncation()
+        self._language = language
+        self._skips = isinstance(self._tokenizer.model, WordPiece)
+        plain = self._tokenizer.encode("a", add_special_tokens=False).ids
+        full = self._tokenizer.encode("a").ids
+        at = next((i for i in range(len(full)) if full[i : i + len(plain)] == plain), 0)
+        self.prefix = np.array(full[:at], dtype=np.int32)
+        self.suffix = np.array(full[at + len(plain) :], dtype=np.int32)
+        self.capacity = max_tokens - len(self.prefix) - len(self.suffix)
+        if self.capacity < 1:
+            raise ValueError(f"special tokens leave no room in {max_tokens} tokens")
+
+    @property
+    def vocabulary(self) -> int:
+        """Number of token ids."""
+        return self._tokenizer.get_vocab_size()
+
+    @property
+    def special(self) -> int:
+        """Number of special tokens around every window."""
+        return len(self.prefix) + len(self.suffix)
+
+    def encode(self, text: str, prompt: str = "") -> Tokens:
+        """Tokenise all of ``prompt + text``, of any length.
+
+        Offsets count characters of ``text``; prompt tokens have offset 0.
+        """
+        steps = self.encoding(text, prompt)
+        while True:
+            try:
+                next(steps)
+            except StopIteration as ended:
+                tokens: Tokens = ended.value
+                return tokens
+
+    def encoding(
+        self, text: str, prompt: str = "", limit: int | None = None, side: Side = "right"
+    ) -> Generator[None, None, Tokens]:
+        """Like ``encode``, but pause between the pieces of a long text.
+
+        Args:
+            text: of any length.
+            prompt: tokenised together with the start of the text.
+            limit: stop after the piece in which the text exceeds so many tokens; None: never.
+            side: begin at the start of the text for ``right``, at its end for ``left``.
+        """
+        if not prompt and len(text) <= pieces.LONGEST:
+            encoding = self._encode(text)
+            return Tokens(np.array(encoding.ids, dtype=np.int32), lambda: _starts(encoding), 0)
+        joined = prompt + text if prompt else text
+        ranges: Iterable[pieces.Range] = pieces.ranges(joined, skip_long_words=self._skips)
+        if side == "left":
+            ranges = reversed(list(ranges))
+        found: list[tuple[Ids, Positions, Positions]] = []
+        count = 0
+        complete = True
+        for begin, end in ranges:
+            if found:
+                yield
+                if limit is not None and count > limit:
+                    complete = False
+                    break
+            part = self._part(joined, begin, end)
+            found.append(part)
+            count += int((part[2] > len(prompt)).sum())
+        if side == "left":
+            if not complete and prompt:
+                found.append(self._part(prompt, 0, len(prompt)))
+            found.reverse()
+        ids, starts, ends = (np.concatenate(parts) for parts in zip(*found, strict=True))
+        # a byte-level tokenizer gives the blank at the prompt's end to the first word of the text
+        in_prompt = int(np.searchsorted(ends, len(prompt), side="right"))
+        in_text = np.maximum(starts - len(prompt), 0)
+        return Tokens(ids, lambda: in_text, in_prompt, complete)
+
+    def count(self, text: str) -> int:
+        """Number of tokens of ``text``, without special tokens."""
+        return len(self.encode(text).ids)
+
+    def _part(self, text: str, begin: int, end: int) -> tuple[Ids, Positions, Positions]:
+        encoding = self._encode(text[begin:end])
+        offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin
+        return np.array(encoding.ids, dtype=np.int32), offsets[:, 0], offsets[:, 1]
+
+    def _encode(self, text: str) -> Encoding:
+        # encode_batch releases the GIL, encode does not
+        [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
+        return encoding
+
+    def boundaries(self, text: str, tokens: Tokens) -> tuple[Positions, Positions]:
+        """Token positions at which sentences and words start, both ascending, 0 excluded.
+
+        Positions count from the first token after the prompt.
+        """
+        starts = tokens.starts[tokens.prompt :]
+        at = np.searchsorted(
+            starts, np.array(sentence_starts(text, self._language), dtype=np.int64)
+        )
+        sentences = np.unique(at[(at > 0) & (at < len(starts))])
+        points = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), dtype=np.uint32)
+        before = points[np.maximum(starts[1:] - 1, 0)]
+        spaces = _IS_SPACE[np.minimum(before, len(_IS_SPACE) - 1)] & (starts[1:] > 0)
+        return sentences, np.flatnonzero(spaces) + 1
+
+    def model_input(self, parts: Sequence[Ids]) -> Ids:
+        """``parts`` joined, between the special tokens."""
+        return np.concatenate((self.prefix, *parts, self.suffix))
+
+
+def _starts(encoding: Encoding) -> NDArray[np.int64]:
+    return np.fromiter((o[0] for o in encoding.offsets), dtype=np.int64, count=len(encoding.ids))
