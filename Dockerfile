@@ -57,12 +57,11 @@ RUN --mount=type=secret,id=pip.conf \
 
 WORKDIR /app
 COPY docsplit ./docsplit
-COPY extraction ./extraction
 COPY service ./service
 # readable to any user, whatever umask the clone was made under
 RUN chmod -R a+rX,go-w . \
     && python -m compileall -q --invalidation-mode unchecked-hash \
-         docsplit extraction service \
+         docsplit service \
     && mkdir /data
 
 FROM ${BASE}
@@ -85,7 +84,6 @@ ENV PATH=/opt/venv/bin:${PATH} \
 WORKDIR /app
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app/docsplit ./docsplit
-COPY --from=build /app/extraction ./extraction
 COPY --from=build /app/service ./service
 COPY --from=build /build/sbom.cdx.json ./sbom.cdx.json
 # indexes and heads: for a volume, which takes over the owner

@@ -30,6 +30,7 @@ from docsplit.bundles.arithmetic import choose
 from docsplit.bundles.manifest import TOKENIZER
 from docsplit.bundles.processor import detect
 from docsplit.corpora.tables import rows
+from docsplit.extraction.sources import content_of
 from docsplit.windowing import windows
 from docsplit.windowing.documents import Window, document_vectors, split
 from docsplit.windowing.pooling import Vectors
@@ -37,7 +38,6 @@ from docsplit.windowing.sentences import sentence_starts
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.windows import Hashes, Ids, Positions
 from export.checks.engines import named, open_chosen
-from extraction.sources import content_of
 
 # headings that a document must have
 LEAST = 8

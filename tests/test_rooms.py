@@ -36,10 +36,10 @@ MISPLACED = {
         "readers of documents",
         "docsplit.corpora.shelf -> docsplit.bundles.manifest",
     ),
-    "extraction/readers/shelf.py": (
+    "docsplit/extraction/readers/shelf.py": (
         "import numpy",
         "extraction stays small",
-        "extraction.readers.shelf -> numpy",
+        "docsplit.extraction.readers.shelf -> numpy",
     ),
     "service/keys/shelf.py": (
         "import export.errors",

@@ -27,10 +27,10 @@ from rich.table import Table
 
 from benchmarks.files.pdf import pdf
 from benchmarks.files.source import Source, sources
+from docsplit.extraction.content import Limits
+from docsplit.extraction.pdf.lines import HYPHEN
+from docsplit.extraction.readers.pdf import read
 from docsplit.windowing.sentences import sentence_starts
-from extraction.content import Limits
-from extraction.pdf.lines import HYPHEN
-from extraction.readers.pdf import read
 from studies.section_windows import CHARACTERS, QUERIES, Encoder
 
 # of a sentence's words, the share that a window must have to be right

@@ -24,8 +24,8 @@ from random import Random
 from benchmarks.files.making import KINDS, made, packed
 from benchmarks.files.pdf import pdf
 from benchmarks.files.source import sources
-from extraction.content import Content, Limits, UnreadableError
-from extraction.reading import Outcome, Reader
+from docsplit.extraction.content import Content, Limits, UnreadableError
+from docsplit.extraction.reading import Outcome, Reader
 
 LIMITS = Limits(
     memory=1 << 28, seconds=5, pages=40, characters=400_000, members=500, unpacked=1 << 26, scans=0

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pypdfium2 as pdfium
 
-from extraction.content import Limits
-from extraction.pdf.headings import headings, title
-from extraction.pdf.pages import pages_of
-from extraction.readers.pdf import bodies_of
+from docsplit.extraction.content import Limits
+from docsplit.extraction.pdf.headings import headings, title
+from docsplit.extraction.pdf.pages import pages_of
+from docsplit.extraction.readers.pdf import bodies_of
 
 _LEAST, _MOST_PAGES = 5, 400
 _NUMBER = re.compile(r"^\s*(?:chapter|appendix)?\s*(?:[A-Z]|\d+)(?:\.\d+)*\.?\s+")

@@ -19,7 +19,7 @@ from re import sub
 from benchmarks.files.fidelity import fidelity
 from benchmarks.files.making import made
 from benchmarks.files.source import sources
-from extraction.content import Limits
+from docsplit.extraction.content import Limits
 
 Reader = Callable[[bytes], str]
 
@@ -50,7 +50,7 @@ def main() -> None:
 
 
 def _own(name: str) -> Reader:
-    module = import_module(f"extraction.readers.{name}")
+    module = import_module(f"docsplit.extraction.readers.{name}")
     return lambda content: str(module.read(io.BytesIO(content), Limits()).text)
 
 

@@ -23,9 +23,9 @@ from benchmarks.files.fidelity import fidelity, right_pages
 from benchmarks.files.making import KINDS, Made, made
 from benchmarks.files.pdf import pdf
 from benchmarks.files.source import Source, sources
-from extraction.content import Content, Limits
-from extraction.readers.pdf import read as read_pdf
-from extraction.reading import Reader
+from docsplit.extraction.content import Content, Limits
+from docsplit.extraction.readers.pdf import read as read_pdf
+from docsplit.extraction.reading import Reader
 
 # compared characters of a text
 _MOST = 50_000

@@ -24,7 +24,7 @@ from benchmarks.files.pdf import pdf
 from benchmarks.files.source import Source, sources
 from benchmarks.rig.processes import processor_seconds
 from benchmarks.rig.server import started
-from extraction.reading import Reader
+from docsplit.extraction.reading import Reader
 from tests.extraction.conftest import content_of, outcomes
 
 # seconds between questions about the job; each takes time from the engine

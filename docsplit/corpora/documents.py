@@ -14,9 +14,9 @@ from docsplit.corpora.errors import DataError
 from docsplit.corpora.fields import Fields
 from docsplit.corpora.files import TABLES, files, suffix, whole
 from docsplit.corpora.tables import Row, rows
-from extraction.content import Content, Heading, StartError
-from extraction.kinds import KINDS, OLD
-from extraction.reading import Reader
+from docsplit.extraction.content import Content, Heading, StartError
+from docsplit.extraction.kinds import KINDS, OLD
+from docsplit.extraction.reading import Reader
 
 _FIELDS = Fields()
 
@@ -114,7 +114,7 @@ def read_documents(
             integers with missing values as floating-point numbers.
         links: a table of further links, as for ``read_links``; it may be in the folder.
         refuse: gets each file that cannot be read, tables excepted; the others follow.
-        ocr: languages of the text in scans; see ``extraction.scans.Scans``.
+        ocr: languages of the text in scans; see ``docsplit.extraction.scans.Scans``.
 
     Raises:
         DataError: a file or field is missing, or a row is malformed; names file and line. Without

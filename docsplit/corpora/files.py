@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import IO
 
 from docsplit.corpora.errors import DataError
-from extraction.kinds import KINDS, OLD
+from docsplit.extraction.kinds import KINDS, OLD
 
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl")
 TYPES = (*TABLES, *KINDS)

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from docsplit.corpora.documents import Document, of_file
 from docsplit.corpora.files import TABLES
-from extraction.content import StartError, UnreadableError
-from extraction.kinds import KINDS, OLD, PACKINGS, kind_of
-from extraction.reading import Outcome, Reader
+from docsplit.extraction.content import StartError, UnreadableError
+from docsplit.extraction.kinds import KINDS, OLD, PACKINGS, kind_of
+from docsplit.extraction.reading import Outcome, Reader
 from service import executors
 from service.embedding import charges
 from service.embedding.background import BackgroundEmbedder

@@ -5,9 +5,9 @@ from __future__ import annotations
 import asyncio
 from pathlib import Path, PurePosixPath
 
-from extraction.content import Content, Limits, StartError, UnreadableError
-from extraction.kinds import OLD, READERS, SOURCES
-from extraction.reading import Reader
+from docsplit.extraction.content import Content, Limits, StartError, UnreadableError
+from docsplit.extraction.kinds import OLD, READERS, SOURCES
+from docsplit.extraction.reading import Reader
 from service import executors
 from service.errors import InvalidError, UnavailableError, errno_name
 from service.uploads.spool import Upload

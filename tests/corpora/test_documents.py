@@ -34,7 +34,7 @@ from docsplit.corpora.documents import (
 )
 from docsplit.corpora.errors import DataError
 from docsplit.corpora.fields import Fields, add_field_flags
-from extraction.content import Heading
+from docsplit.extraction.content import Heading
 
 DOCUMENTS = [
     Document("a", 'First, with a comma,\n"quotes"\tand é 字.', "One", {"year": 2001}, ["b", "c"]),

@@ -147,7 +147,7 @@ def test_it_contains_only_the_files_it_needs() -> None:
             "run", "--rm", "--pull=never", "--user=0", "--entrypoint=python", IMAGE, "-c", CONTENT
         ).stdout
     )
-    rooms = ["docsplit", "extraction", "service"]
+    rooms = ["docsplit", "service"]
     assert content["app"] == sorted([*rooms, "sbom.cdx.json"])
     # the pages for browsers are files of the service
     assert content["suffixes"] == [".css", ".html", ".js", ".py", ".pyc", ".svg", ".typed"]

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from extraction.content import Content, Limits, UnreadableError
-from extraction.reading import Reader
+from docsplit.extraction.content import Content, Limits, UnreadableError
+from docsplit.extraction.reading import Reader
 
 # files that LibreOffice 7.4 wrote
 LIBREOFFICE = Path(__file__).parent / "libreoffice"

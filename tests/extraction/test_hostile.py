@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from benchmarks.files import fuzzing
 from benchmarks.files.worst_files import FILES, HOSTILE, claimed
-from extraction.content import Content, Heading, Limits, StartError
-from extraction.reading import Reader
-from extraction.sandbox import Sandbox
+from docsplit.extraction.content import Content, Heading, Limits, StartError
+from docsplit.extraction.reading import Reader
+from docsplit.extraction.sandbox import Sandbox
 from tests.conftest import examples
 from tests.extraction.conftest import Read, content_of, outcomes, reason_of
 
@@ -44,13 +44,13 @@ def flaw(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     folder = tmp_path_factory.mktemp("flawed")
     (folder / "sitecustomize.py").write_text(
         "import ctypes, os, signal, socket, sys, threading, types\n"
-        "from extraction.content import Content\n"
+        "from docsplit.extraction.content import Content\n"
         "flawed = types.ModuleType('flawed')\n"
         "def read(stream, limits):\n"
         "    exec(compile(stream.read(), 'flaw', 'exec'), names := globals() | {})\n"
         "    return Content(str(names['found']))\n"
         "flawed.read = read\n"
-        "sys.modules['extraction.readers.rtf'] = flawed\n"
+        "sys.modules['docsplit.extraction.readers.rtf'] = flawed\n"
     )
     with pytest.MonkeyPatch.context() as patch:
         patch.syspath_prepend(str(folder))

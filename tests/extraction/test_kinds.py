@@ -15,9 +15,9 @@ from benchmarks.files.fidelity import fidelity, right_pages
 from benchmarks.files.making import KINDS, made, packed
 from benchmarks.files.pdf import pdf
 from benchmarks.files.source import AUTHOR, Source, sources
-from extraction.content import Content, UnreadableError
-from extraction.kinds import ARCHIVES, kind_of
-from extraction.kinds import KINDS as READ
+from docsplit.extraction.content import Content, UnreadableError
+from docsplit.extraction.kinds import ARCHIVES, kind_of
+from docsplit.extraction.kinds import KINDS as READ
 from tests.extraction.conftest import LIBREOFFICE, Read, content_of
 
 SOURCES = list(sources(3))

@@ -15,8 +15,8 @@ from pptx.chart.data import CategoryChartData
 from pptx.enum.chart import XL_CHART_TYPE
 from pptx.util import Inches
 
-from extraction.content import Content
-from extraction.kinds import OLD
+from docsplit.extraction.content import Content
+from docsplit.extraction.kinds import OLD
 from tests.extraction.conftest import LIBREOFFICE, Read, content_of, reason_of
 
 CONTRACT = """Framework agreement

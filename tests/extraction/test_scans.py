@@ -14,8 +14,8 @@ from reportlab.lib.utils import ImageReader
 from reportlab.pdfgen.canvas import Canvas
 
 from benchmarks.files.fidelity import fidelity
-from extraction.content import Heading, Limits
-from extraction.reading import Reader
+from docsplit.extraction.content import Heading, Limits
+from docsplit.extraction.reading import Reader
 from tests.extraction.conftest import Outcomes, content_of, outcomes, reason_of
 
 installed = pytest.mark.skipif(find_library("tesseract") is None, reason="needs tesseract")
@@ -119,7 +119,7 @@ def test_without_recognition_a_scan_is_refused_and_the_rest_of_a_file_read() -> 
 # in place of tesseract: the text of a page by its width; a page of width 13 has code instead
 RECOGNISER = """
 import ctypes, os, socket, time
-from extraction import recognition
+from docsplit.extraction import recognition
 class Recogniser:
     def __init__(self, languages):
         self.languages = languages

@@ -13,7 +13,7 @@ import docx
 import httpx
 import pytest
 
-from extraction.kinds import KINDS
+from docsplit.extraction.kinds import KINDS
 from tests.conftest import Server, answered, connect, wait_until
 from tests.index.conftest import call, count
 

@@ -1,0 +1,158 @@
+"""Archives and packed files: what they hold, as lines of JSON."""
+
+import bz2
+import gzip
+import json
+import lzma
+import tarfile
+import zipfile
+import zlib
+from base64 import b64encode
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from itertools import islice
+from pathlib import PurePosixPath
+from typing import IO, BinaryIO
+
+from docsplit.extraction.content import Limits, UnreadableError
+from docsplit.extraction.kinds import ARCHIVES, OLD, READERS, SOURCES
+
+_CHUNK = 1 << 20
+_LINK = 0xA
+_MARKED_UTF_8 = 0x800
+_PACKED = (*ARCHIVES, ".tgz", ".gz", ".bz2", ".zst", ".csv", ".tsv", ".jsonl", ".parquet")
+_BAD = (
+    zipfile.BadZipFile,
+    tarfile.TarError,
+    zlib.error,
+    lzma.LZMAError,
+    EOFError,
+    OSError,
+    RuntimeError,
+    NotImplementedError,
+    ValueError,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A file in an archive.
+
+    Attributes:
+        size: in bytes; no more are read.
+        open: gives its content.
+    """
+
+    name: str
+    size: int
+    open: Callable[[], IO[bytes] | None]
+
+
+def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
+    """Lines for each member of a known kind.
+
+    A member is a line with ``name``, then lines with ``data`` in base64, then one with ``end``, or
+    one with ``refused`` and the reason.
+
+    Raises:
+        UnreadableError: the archive is damaged, it has too many members or bytes, or no member of
+            a known kind.
+    """
+    try:
+        members = list(islice((_zip if kind == ".zip" else _tar)(stream), limits.members + 1))
+    except _BAD as error:
+        raise UnreadableError("no archive of this kind, or a damaged one") from error
+    if len(members) > limits.members:
+        raise UnreadableError(f"more than {limits.members:,} files in it; split it")
+    if sum(member.size for member in members) > limits.unpacked:
+        raise UnreadableError(f"it unpacks to more than {limits.unpacked:,} bytes; split it")
+    known = False
+    for member in members:
+        path = PurePosixPath(member.name)
+        ending = path.suffix.lower()
+        if ending not in (*READERS, *SOURCES, *OLD, *_PACKED) or "__MACOSX" in path.parts:
+            continue
+        known = True
+        yield _line(name=member.name)
+        if ending in _PACKED:
+            yield _refused("a table or an archive within an archive; unpack the outer one")
+        elif ending in OLD:
+            yield _refused(OLD[ending])
+        elif ".." in path.parts or path.is_absolute():
+            yield _refused("its name leaves the archive")
+        else:
+            yield from _content(member)
+    if not known:
+        raise UnreadableError(
+            f"no file of a known kind in it; known are {', '.join((*READERS, *SOURCES))}"
+        )
+
+
+def unpack_one(stream: BinaryIO, packing: str, limits: Limits) -> Iterator[bytes]:
+    """Lines with ``data`` in base64 of a packed file, which may take half of ``limits.unpacked``.
+
+    Raises:
+        UnreadableError: the file is damaged or too large.
+    """
+    left = most = limits.unpacked // 2
+    try:
+        with (bz2 if packing == ".bz2" else gzip).open(stream) as content:
+            while chunk := content.read(_CHUNK):
+                left -= len(chunk)
+                if left < 0:
+                    raise UnreadableError(f"it unpacks to more than {most:,} bytes; split it")
+                yield _line(data=b64encode(chunk).decode())
+    except _BAD as error:
+        raise UnreadableError(f"no {packing} file, or a damaged one") from error
+
+
+def _content(member: Member) -> Iterator[bytes]:
+    try:
+        for chunk in _chunks(member):
+            yield _line(data=b64encode(chunk).decode())
+    except _BAD as error:
+        encrypted = isinstance(error, RuntimeError) and "encrypted" in str(error)
+        yield _refused("encrypted; unpack it first" if encrypted else "damaged")
+    else:
+        yield _line(end=True)
+
+
+def _zip(stream: BinaryIO) -> Iterator[Member]:
+    archive = zipfile.ZipFile(stream)
+    for one in archive.infolist():
+        # the upper half of the attributes is the Unix mode; a link has no content of its own
+        if not one.is_dir() and (one.external_attr >> 28) != _LINK:
+            yield Member(_name(one), one.file_size, partial(archive.open, one))
+
+
+def _name(member: zipfile.ZipInfo) -> str:
+    """The name of a file in a zip archive, also in UTF-8 that is not marked, as macOS writes it."""
+    if not member.flag_bits & _MARKED_UTF_8:
+        with suppress(UnicodeError):
+            return member.filename.encode("cp437").decode()
+    return member.filename
+
+
+def _tar(stream: BinaryIO) -> Iterator[Member]:
+    archive = tarfile.open(fileobj=stream, mode="r:")  # noqa: SIM115 the process ends soon
+    for one in archive:
+        if one.isreg():
+            yield Member(one.name.removeprefix("./"), one.size, partial(archive.extractfile, one))
+
+
+def _chunks(member: Member) -> Iterator[bytes]:
+    part = member.open()
+    if part is not None:
+        with part:
+            while chunk := part.read(_CHUNK):
+                yield chunk
+
+
+def _refused(reason: str) -> bytes:
+    return _line(refused=reason, whole=False)
+
+
+def _line(**content: object) -> bytes:
+    return json.dumps(content).encode() + b"\n"

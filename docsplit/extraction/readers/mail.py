@@ -1,0 +1,165 @@
+"""E-mail: what its head says, the body, and attachments of kinds that are known."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from email import policy
+from email.message import EmailMessage, MIMEPart
+from email.parser import BytesParser
+from io import BytesIO
+from pathlib import PurePosixPath
+from typing import BinaryIO
+
+from docsplit.extraction.building import Builder, line
+from docsplit.extraction.content import Content, Limits, UnreadableError
+from docsplit.extraction.kinds import READERS, SOURCES, reader_of
+from docsplit.extraction.readers import html
+from docsplit.extraction.readers.encoded import text_of
+from docsplit.extraction.readers.quotes import last_quote
+from docsplit.extraction.sources import content_of
+
+_SHOWN = ("From", "To", "Cc", "Date")
+# a line that goes on in the next one (RFC 3676), unless it is the mark of a signature
+_FLOWED = re.compile(r"(?<!^--) \n(?=[^>\n])", re.M)
+
+
+def read(stream: BinaryIO, limits: Limits) -> Content:
+    """The head and the body, as plain text if the message has it, and then the attachments."""
+    message = BytesParser(EmailMessage, policy=policy.default).parse(stream)
+    if not message.keys():
+        raise UnreadableError("no e-mail: it has no header")
+    builder = Builder(limits)
+    _Mail(builder, limits).add(message, 1)
+    subject, date = _header(message, "subject"), _header(message, "date")
+    moment = getattr(date, "datetime", None)
+    content = builder.content(
+        subject, _header(message, "from"), moment.isoformat() if moment is not None else None
+    )
+    # the name of an attachment is no title
+    return content if subject else replace(content, title=None)
+
+
+class _Mail:
+    """Adds messages to a builder, within the limits of one file."""
+
+    def __init__(self, builder: Builder, limits: Limits) -> None:
+        self._builder = builder
+        self._limits = limits
+        self._parts = 0
+
+    def add(self, message: EmailMessage | MIMEPart, level: int) -> None:
+        """Add a message, whose subject is a heading of a level."""
+        parts = list(self._leaves(message))
+        shown = {name: line(_header(message, name)) for name in _SHOWN}
+        shown["Attachments"] = ", ".join(name for one in parts if (name := _name(one)))
+        self._builder.heading(level, _header(message, "subject") or "")
+        self._builder.add("\n".join(f"{name}: {held}" for name, held in shown.items() if held))
+        # a body comes before what is attached to it
+        for part in sorted(parts, key=_is_attached):
+            if part.get_content_maintype() == "message":
+                for inner in part.iter_parts():
+                    self.add(inner, level + 1)
+            elif _is_attached(part):
+                self._attachment(part, level + 1)
+            elif part.get_content_maintype() == "text":
+                self._builder.append(_body(part, self._limits, level + 1))
+
+    def _leaves(self, part: EmailMessage | MIMEPart) -> Iterator[MIMEPart]:
+        """Bodies, attachments and attached messages; of several forms of a body the best one."""
+        self._parts += 1
+        if self._parts > self._limits.members:
+            raise UnreadableError(f"more than {self._limits.members:,} parts")
+        if not part.is_multipart() or part.get_content_maintype() == "message":
+            yield part
+        elif part.get_content_subtype() == "alternative":
+            forms = list(part.iter_parts())
+            best = _best(forms)
+            for one in forms:
+                leaves = self._leaves(one)
+                # a program may put attachments into one form only
+                yield from leaves if one is best else filter(_is_no_form, leaves)
+        else:
+            for one in part.iter_parts():
+                yield from self._leaves(one)
+
+    def _attachment(self, part: MIMEPart, level: int) -> None:
+        content = part.get_payload(decode=True)
+        kind = PurePosixPath(_name(part).lower()).suffix
+        page = kind in (".html", ".htm") and part.get_content_type() == "text/html"
+        if not isinstance(content, bytes):
+            return
+        try:
+            # the header of a page may state its encoding
+            if kind in READERS and not page:
+                found = reader_of(kind)(BytesIO(content), self._limits)
+            elif kind in SOURCES or part.get_content_maintype() == "text":
+                found = _text(part, self._limits, kind if kind in SOURCES else ".txt")
+            else:
+                return
+        except UnreadableError:
+            # the message names it
+            return
+        self._builder.heading(level, _name(part))
+        self._builder.append(found)
+
+
+def _best(forms: list[MIMEPart]) -> MIMEPart | None:
+    """The first form in plain text that says something, else the last one that is a page."""
+    forms = [one for one in forms if not _is_no_form(one)]
+    for one in forms:
+        if one.get_content_type() == "text/plain" and _says_something(one):
+            return one
+    pages = [one for one in forms if one.is_multipart() or one.get_content_subtype() == "html"]
+    last = (pages or forms)[-1:]
+    return last[0] if last else None
+
+
+def _says_something(part: MIMEPart) -> bool:
+    content = part.get_payload(decode=True)
+    return isinstance(content, bytes) and bool(content.strip())
+
+
+def _body(part: MIMEPart, limits: Limits, level: int) -> Content:
+    found = _text(part, limits, ".txt")
+    if part.get_content_subtype() == "html":
+        return found
+    text = found.text
+    if part.get_param("format") == "flowed":
+        text = _FLOWED.sub(" ", text)
+    return last_quote(text.strip(), level)
+
+
+def _text(part: MIMEPart, limits: Limits, kind: str) -> Content:
+    content = part.get_payload(decode=True)
+    if not isinstance(content, bytes):
+        return Content("")
+    charset = part.get_content_charset()
+    if part.get_content_subtype() == "html":
+        return html.content_of(content, limits, charset)
+    text = text_of(content, limits, charset)
+    return content_of(kind, text.replace("\r\n", "\n"))
+
+
+def _is_attached(part: MIMEPart) -> bool:
+    return part.is_attachment() or bool(_name(part)) or part.get_content_maintype() == "message"
+
+
+def _is_no_form(part: MIMEPart) -> bool:
+    """Whether a part within several forms of a body is an attachment; a form may have a name."""
+    is_text = part.get_content_maintype() == "text"
+    return _is_attached(part) and not (is_text and part.get_content_disposition() is None)
+
+
+def _name(part: MIMEPart) -> str:
+    return line(part.get_filename()) or ""
+
+
+def _header(message: EmailMessage | MIMEPart, name: str) -> str | None:
+    try:
+        found: str | None = message[name]
+    except (ValueError, IndexError, AttributeError, LookupError):
+        # the library cannot parse every header that programs write
+        return None
+    return found

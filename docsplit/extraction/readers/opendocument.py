@@ -1,0 +1,172 @@
+"""ODT and ODP: paragraphs, lists, tables, notes and headings; a page of an ODP is a slide."""
+
+from collections import ChainMap
+from collections.abc import Iterable, Mapping
+from typing import BinaryIO
+from xml.etree.ElementTree import Element
+
+from docsplit.extraction.building import Builder
+from docsplit.extraction.content import Content, Limits
+from docsplit.extraction.office.numbers import LEVELS, Counter, Level
+from docsplit.extraction.office.package import Package, attribute, below, child, local, number
+
+# comments, deleted text, what the file holds about its own form, and how to pronounce a word
+_SKIPPED = {
+    "annotation",
+    "tracked-changes",
+    "forms",
+    "sequence-decls",
+    "note-citation",
+    "ruby-text",
+}
+# what stands apart from the words around it; a frame has a title and a description
+_SHAPES = {"frame", "custom-shape", "g"}
+_LINES = {"p", "h", *_SHAPES}
+_STATED = {"title", "desc"}
+_SPACES = {"tab": "\t", "line-break": "\n"}
+_STYLE = "list-level-style-number"
+_MOST_SPACES = 100
+_GROUPS = {"table-header-rows", "table-rows", "table-row-group"}
+# on each slide
+_REPEATED = {"page-number", "date-time", "footer", "header", "page"}
+
+
+def read(stream: BinaryIO, limits: Limits) -> Content:
+    """The text of the document, without headers and footers."""
+    package = Package(stream, limits, "content.xml", "OpenDocument")
+    builder = Builder(limits)
+    content, styles = package.xml("content.xml"), package.xml("styles.xml")
+    lists = ChainMap(_lists(content), _lists(styles))
+    outline = next(below(styles, "outline-style"), None)
+    text = _Text(builder, lists, _levels(outline, "outline-level-style"))
+    body = child(content, "body")
+    for part in body if body is not None else ():
+        if local(part) == "presentation":
+            for slide in below(part, "page"):
+                builder.page()
+                _slide(slide, text, builder)
+        elif local(part) == "text":
+            text.add(part)
+    stated = {local(one): one.text for one in package.xml("meta.xml").iter()}
+    author = stated.get("initial-creator") or stated.get("creator")
+    return builder.content(stated.get("title"), author, stated.get("creation-date"))
+
+
+def _slide(slide: Element, text: "_Text", builder: Builder) -> None:
+    """The title of a slide, which is a heading, its other frames and then its notes."""
+    for shape in slide:
+        if attribute(shape, "class") == "title":
+            builder.heading(1, " ".join(map(text_of, below(shape, "p"))))
+    for shape in slide:
+        if local(shape) == "notes":
+            _slide(shape, text, builder)
+        elif attribute(shape, "class") not in {"title", *_REPEATED}:
+            text.add(shape)
+
+
+def _lists(part: Element) -> dict[str, dict[int, Level]]:
+    return {attribute(one, "name"): _levels(one, _STYLE) for one in below(part, "list-style")}
+
+
+def _levels(style: Element | None, kind: str) -> dict[int, Level]:
+    """The levels of a style of lists that show numbers."""
+    found: dict[int, Level] = {}
+    for one in () if style is None else below(style, kind):
+        level, shown = number(attribute(one, "level")), attribute(one, "num-format")
+        if shown and 0 < level <= LEVELS:
+            first = level - min(level, number(attribute(one, "display-levels"), 1)) + 1
+            places = ".".join(f"%{place}" for place in range(first, level + 1))
+            text = attribute(one, "num-prefix") + places + attribute(one, "num-suffix")
+            found[level] = Level(text, shown, number(attribute(one, "start-value"), 1))
+    return found
+
+
+class _Text:
+    """Adds blocks to a builder.
+
+    Args:
+        builder: gets them.
+        lists: levels of the lists with numbers, by the name of their style.
+        outline: levels of the headings.
+    """
+
+    def __init__(
+        self, builder: Builder, lists: Mapping[str, dict[int, Level]], outline: dict[int, Level]
+    ) -> None:
+        self._builder = builder
+        self._counters = {name: Counter(levels) for name, levels in lists.items()}
+        self._outline = Counter(outline)
+
+    def add(self, elements: Iterable[Element], before: str = "") -> None:
+        """Add elements, such as the children of one; ``before`` stands before the first text."""
+        for element in elements:
+            match local(element):
+                case "h":
+                    level = number(attribute(element, "outline-level"), 1)
+                    shown = "" if attribute(element, "is-list-header") == "true" else before
+                    counted = self._outline.next(level)
+                    self._builder.heading(level, (shown or counted) + text_of(element))
+                case "p":
+                    self._builder.add(before + text_of(element))
+                case "table":
+                    self._builder.add("\n".join(map(_row, _rows(element))))
+                case "list":
+                    self._list(element, "", 1)
+                    continue
+                case name if name not in _SKIPPED:
+                    self.add(element, before)
+            before = ""
+
+    def _list(self, element: Element, style: str, level: int) -> None:
+        style = attribute(element, "style-name") or style
+        counter = self._counters.get(style)
+        goes_on = {attribute(element, "continue-numbering"), attribute(element, "continue-list")}
+        if counter is not None and goes_on == {""}:
+            counter.restart(level)
+        for item in element:
+            before = ""
+            if counter is not None and local(item) == "list-item":
+                start = attribute(item, "start-value")
+                before = counter.next(level, number(start) if start else None)
+            for one in item:
+                if local(one) == "list":
+                    self._list(one, style, level + 1)
+                else:
+                    self.add([one], before)
+                before = ""
+
+
+def _rows(parent: Element) -> list[Element]:
+    found = []
+    for element in parent:
+        if local(element) == "table-row":
+            found.append(element)
+        elif local(element) in _GROUPS:
+            found += _rows(element)
+    return found
+
+
+def _row(row: Element) -> str:
+    return "\t".join(" ".join(text_of(cell).split()) for cell in row).rstrip("\t")
+
+
+def text_of(element: Element) -> str:
+    """The text of a paragraph or a cell."""
+    parts = [element.text or ""]
+    lines = _LINES | _STATED if local(element) in _SHAPES else _LINES
+    for one in element:
+        name = local(one)
+        if name in _SPACES:
+            parts.append(_SPACES[name])
+        elif name == "s":
+            parts.append(" " * min(number(attribute(one, "c"), 1), _MOST_SPACES))
+        elif name == "note-body":
+            parts.append(f" ({text_of(one).strip()}) ")
+        elif name in lines:
+            text = text_of(one).strip("\n")
+            before = "\n" if text and any(parts) and not parts[-1].endswith("\n") else ""
+            parts.append(f"{before}{text}\n" if text else "")
+        elif name not in _SKIPPED:
+            parts.append(text_of(one))
+        parts += [one.tail] if one.tail else []
+    return "".join(parts)
