@@ -4,7 +4,7 @@
 standard library, so importing this package must not import torch.
 """
 
-from docsplit.bundles.telemetry import block_telemetry
+from docsplit.engines.telemetry import block_telemetry
 
 # Set here, so that it applies before any part of this package imports a runtime.
 block_telemetry()

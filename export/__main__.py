@@ -9,9 +9,13 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
-from docsplit.bundles.comparison import Exporter
-from docsplit.bundles.manifest import PrecisionName
-from docsplit.bundles.window_weights import MOST_FIRST_WINDOW, WeightUnit, WindowWeights
+from docsplit.bundles.manifest import (
+    MOST_FIRST_WINDOW,
+    Exporter,
+    PrecisionName,
+    WeightUnit,
+    WindowWeights,
+)
 from export.checks.options import add_gate_options, count
 from export.interruption import interruptible
 from export.tasks.options import add_options, held_out
@@ -70,8 +74,7 @@ def _run(given: Sequence[str]) -> int:
     from rich.console import Console
 
     from docsplit.bundles.format import load_any
-    from docsplit.bundles.manifest import BundleError, Manifest, Parity
-    from docsplit.bundles.reranker import RerankerManifest
+    from docsplit.bundles.manifest import BundleError, Manifest, Parity, RerankerManifest
     from docsplit.corpora.errors import DataError
     from export.errors import ExportError, IncompleteError, explained
     from export.pipeline import Request, export

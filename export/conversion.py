@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from docsplit.bundles import format as bundle
 from docsplit.bundles.format import Bundle
 from docsplit.bundles.manifest import TOKENIZER, Manifest
-from docsplit.bundles.openvino_core import openvino_core
+from docsplit.engines.openvino_cpu import openvino_core
 from export.errors import ExportError
 
 if TYPE_CHECKING:

@@ -9,8 +9,7 @@ from rich.console import Console
 from rich.table import Table
 
 from docsplit.bundles import format as bundle
-from docsplit.bundles.manifest import Contents, Manifest, Ranges, Repair
-from docsplit.bundles.reranker import RerankerManifest
+from docsplit.bundles.manifest import Contents, Manifest, Ranges, Repair, RerankerManifest
 
 
 def main(arguments: Sequence[str]) -> int:

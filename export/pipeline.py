@@ -9,10 +9,15 @@ from pathlib import Path
 
 import torch
 
-from docsplit.bundles.comparison import Exporter
 from docsplit.bundles.format import seal
-from docsplit.bundles.manifest import NAME, Manifest, Precision, PrecisionName
-from docsplit.bundles.window_weights import WindowWeights
+from docsplit.bundles.manifest import (
+    NAME,
+    Exporter,
+    Manifest,
+    Precision,
+    PrecisionName,
+    WindowWeights,
+)
 from docsplit.windowing.weighing import Weighing
 from export.checkpoint import long_attention, static
 from export.checkpoint.card import licence

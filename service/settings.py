@@ -18,8 +18,8 @@ from pydantic import (
 )
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 
-from docsplit.bundles.arithmetic import ArithmeticWish, EngineWish
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
+from docsplit.engines.choice import ArithmeticWish, EngineWish
 from service import memory
 from service.errors import ServiceError
 

@@ -20,8 +20,8 @@ from rich.progress import Progress, track
 
 from benchmarks.engines.opening import open_encode
 from benchmarks.rig.markdown import table
-from docsplit.bundles.processor import detect
 from docsplit.corpora.fields import Fields
+from docsplit.engines.choice import detect
 from docsplit.windowing.documents import Window, document_vectors, read
 from docsplit.windowing.tokens import DocumentTokenizer
 from export.checkpoint.source import open_source, reference_vectors

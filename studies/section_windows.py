@@ -26,10 +26,9 @@ from rich.progress import track
 from rich.table import Table
 
 from docsplit.bundles import format as bundle
-from docsplit.bundles.arithmetic import choose
 from docsplit.bundles.manifest import TOKENIZER
-from docsplit.bundles.processor import detect
 from docsplit.corpora.tables import rows
+from docsplit.engines.choice import choose, detect
 from docsplit.extraction.sources import content_of
 from docsplit.windowing import windows
 from docsplit.windowing.documents import Window, document_vectors, split

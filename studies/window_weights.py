@@ -24,7 +24,7 @@ from rich.console import Console
 from rich.table import Table
 from tokenizers import Tokenizer
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.ranking import fusion, words
 from studies.word_neighbours import (
     CANDIDATES,

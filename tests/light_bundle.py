@@ -10,8 +10,8 @@ import onnx
 from onnx import TensorProto, helper, numpy_helper
 
 from docsplit.bundles import format as bundle
-from docsplit.bundles.default import DEFAULT_BUNDLE
-from docsplit.bundles.window_weights import WindowWeights
+from docsplit.bundles.format import DEFAULT_BUNDLE
+from docsplit.bundles.manifest import WindowWeights
 
 _ROWS = 1024
 

@@ -6,7 +6,7 @@ import shutil
 from pathlib import Path
 
 from docsplit.bundles import format as bundle
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 
 
 def seal_other(folder: Path, source: Path = DEFAULT_BUNDLE) -> str:

@@ -3,7 +3,7 @@
 import gc
 from importlib import import_module
 
-from docsplit.bundles.telemetry import block_telemetry
+from docsplit.engines.telemetry import block_telemetry
 from service.server.page import folder
 
 # imports make no garbage, and passes over them take time

@@ -12,7 +12,7 @@ from accelerate.state import AcceleratorState, PartialState
 from accelerate.utils import InitProcessGroupKwargs
 from torch import Tensor
 
-from docsplit.bundles.processor import detect
+from docsplit.engines.choice import detect
 
 _BUCKET_ELEMENTS = 1 << 23
 

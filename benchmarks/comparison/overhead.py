@@ -23,7 +23,7 @@ from benchmarks.comparison import in_process
 from benchmarks.rig import documents, server, start_bundle
 from docsplit.bundles import format as bundle
 from docsplit.bundles.manifest import TOKENIZER
-from service.embedding.engines.openvino_cpu import OpenVinoEngine
+from docsplit.engines.openvino_cpu import OpenVinoEngine
 
 
 def main() -> None:

@@ -23,7 +23,7 @@ from rich.table import Table
 from benchmarks.rig.client import Client, Load
 from benchmarks.rig.documents import PEPS, read
 from benchmarks.rig.server import Service, started
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 
 CLIENTS = 16
 # requests in one turn

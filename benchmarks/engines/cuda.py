@@ -202,10 +202,10 @@ def _sides(bundle: Any, source: Any, scratch: Path) -> dict[str, Side]:
     import torch
     from sentence_transformers import SentenceTransformer
 
+    from docsplit.engines.build import buckets
+    from docsplit.engines.onnx import OnnxCudaEngine, open_cuda
     from export.graphs.graph import SentenceEncoder
     from export.graphs.packed import FILE, write_packed
-    from service.embedding.engines.build import buckets
-    from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
 
     if "packed" in bundle.manifest.precisions:
         packed = bundle.graph("packed")

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from docsplit.engines.onnx import OnnxCudaEngine
 from service.__main__ import main
-from service.embedding.engines.onnx_cuda import OnnxCudaEngine
 from service.server import encoder
 
 

@@ -27,7 +27,7 @@ from rich.table import Table
 
 from benchmarks.engines.opening import open_encode
 from benchmarks.rig.figure import svg
-from docsplit.bundles.processor import detect
+from docsplit.engines.choice import detect
 from export.checkpoint.source import Source, open_source
 from export.checks.engines import Encode, Inputs, source_engine
 from export.graphs.graph import INPUTS, write_graph

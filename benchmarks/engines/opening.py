@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from docsplit.bundles.arithmetic import Arithmetic, EngineName
+from docsplit.engines.choice import Arithmetic, EngineName
+from docsplit.engines.interface import Engine
+from docsplit.engines.onnx import OnnxCpuEngine
+from docsplit.engines.openvino_cpu import OpenVinoEngine
 from export.checks.engines import Encode
-from service.embedding.engines.interface import Engine
-from service.embedding.engines.onnx_runtime import OnnxCpuEngine
-from service.embedding.engines.openvino_cpu import OpenVinoEngine
 
 
 def open_encode(name: EngineName, graph: Path, arithmetic: Arithmetic, threads: int) -> Encode:

@@ -21,11 +21,9 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from benchmarks.rig.markdown import table
-from docsplit.bundles.arithmetic import Arithmetic, choose
 from docsplit.bundles.format import load
-from docsplit.bundles.openvino_core import openvino_core
-from docsplit.bundles.processor import detect
-from service.embedding.engines.openvino_cpu import floating
+from docsplit.engines.choice import Arithmetic, choose, detect
+from docsplit.engines.openvino_cpu import floating, openvino_core
 
 # large enough to hide reads and writes, small enough to end before another program interrupts it
 PEAK = 512

@@ -22,12 +22,11 @@ from rich.progress import track
 from tokenizers import Tokenizer
 
 from benchmarks.rig.markdown import table
-from docsplit.bundles.arithmetic import ArithmeticWish, EngineWish, choose
 from docsplit.bundles.format import Bundle, load
 from docsplit.bundles.manifest import TOKENIZER
-from docsplit.bundles.processor import Processor, detect
-from service.embedding.engines.build import build
-from service.embedding.engines.interface import Engine
+from docsplit.engines.build import build
+from docsplit.engines.choice import ArithmeticWish, EngineWish, Processor, choose, detect
+from docsplit.engines.interface import Engine
 
 SIDES: tuple[tuple[EngineWish, ArithmeticWish], ...] = (
     ("onnx-cpu", "f32"),

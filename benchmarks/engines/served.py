@@ -29,8 +29,7 @@ from tokenizers import Tokenizer
 from benchmarks.rig.client import Client, Load
 from benchmarks.rig.documents import PEPS, read, unseen
 from benchmarks.rig.server import Service, started
-from docsplit.bundles.default import DEFAULT_BUNDLE
-from docsplit.bundles.format import load
+from docsplit.bundles.format import DEFAULT_BUNDLE, load
 
 INSTANT = "benchmarks.engines.instant"
 # words of a text, texts of a request

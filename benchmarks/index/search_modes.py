@@ -27,7 +27,7 @@ from benchmarks.index.vector_search import data
 from benchmarks.rig import documents, server
 from benchmarks.rig.server import call
 from docsplit.bundles import format as bundle
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.windowing.pooling import normalise
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize

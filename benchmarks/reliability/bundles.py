@@ -30,7 +30,7 @@ from benchmarks.rig.client import Answer, Client, Load
 from benchmarks.rig.documents import PEPS, read, unseen
 from benchmarks.rig.server import Service, started
 from benchmarks.rig.verdict import Verdict
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 
 CLIENTS, TEXTS, WORDS, SHORT = 8, 4, 200, 12
 # more requests than a service answers during a measurement

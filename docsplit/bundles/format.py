@@ -38,8 +38,11 @@ from docsplit.bundles.manifest import (
     FileEntry,
     Manifest,
     PrecisionName,
+    RerankerManifest,
 )
-from docsplit.bundles.reranker import RerankerManifest
+
+DEFAULT_BUNDLE = Path(__file__).resolve().parent.parent / "models" / "docsplit-minilm-l6-v3"
+
 
 M = TypeVar("M", bound=Contents[Any])
 

@@ -1,4 +1,4 @@
-"""The content of ``bundle.json``."""
+"""The content of ``bundle.json``, of an encoder or a re-ranker."""
 
 import hashlib
 import json
@@ -6,6 +6,8 @@ from pathlib import PurePosixPath
 from typing import Annotated, Any, Generic, Literal, Self, TypeVar
 
 from pydantic import (
+    BaseModel,
+    ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
     field_validator,
@@ -13,9 +15,65 @@ from pydantic import (
     model_validator,
 )
 
-from docsplit.bundles.comparison import Comparison
-from docsplit.bundles.strict import Strict
-from docsplit.bundles.window_weights import WindowWeights
+
+class Strict(BaseModel):
+    """Rejects unknown fields and numbers that are not finite; cannot change."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+# what writes the fp32 graph of a checkpoint
+Exporter = Literal["torch", "optimum"]
+
+
+class ComparedGraph(Strict):
+    """One of two graphs of the same encoder, on the same passages."""
+
+    kernels: dict[str, int]
+    figures: dict[str, float] = Field(description="of its parity")
+    seconds: float = Field(gt=0, description="time for the passages, both graphs in turns")
+
+    def __str__(self) -> str:
+        figures = ", ".join(f"{name} {value:.6f}" for name, value in self.figures.items())
+        held = ", ".join(f"{count} {kernel}" for kernel, count in self.kernels.items())
+        return f"{figures}; {self.seconds:.2f} s; {held or 'no fused kernels'}"
+
+
+class Comparison(Strict):
+    """The graph that was written, and the one that another exporter makes."""
+
+    written: Exporter
+    recommended: Exporter
+    reason: str
+    graphs: dict[Exporter, ComparedGraph]
+    failed: dict[Exporter, str] = Field(default_factory=dict, description="why there is no graph")
+
+    def lines(self) -> list[str]:
+        """The comparison in words."""
+        said = [f"through {name}: {graph}" for name, graph in self.graphs.items()]
+        said += [f"through {name}: none, because {why}" for name, why in self.failed.items()]
+        return [*said, f"recommended: {self.recommended}, because {self.reason}"]
+
+
+# with more, a document of many windows would be little else than its first one
+MOST_FIRST_WINDOW = 16.0
+
+WeightUnit = Literal["tokens", "letters"]
+
+
+class WindowWeights(Strict):
+    """How much each window of a document counts in its vector."""
+
+    unit: WeightUnit = Field(
+        default="tokens", description="what is counted: a table has few letters for its tokens"
+    )
+    first: float = Field(
+        default=1.0,
+        gt=0,
+        le=MOST_FIRST_WINDOW,
+        description="how many times those of the first window count",
+    )
+
 
 FORMAT = 1
 MANIFEST = "bundle.json"
@@ -334,3 +392,22 @@ class Manifest(Contents[Precision]):
         if self.window_weights == WindowWeights():
             return found
         return found | {"window_weights": self.window_weights.model_dump()}
+
+
+class RankedPrecision(Form[RankParity]):
+    """One numeric form of a re-ranker."""
+
+
+class RerankerManifest(Contents[RankedPrecision]):
+    """``bundle.json`` of a re-ranker: a cross-encoder that scores a query and a text together."""
+
+    kind: Literal["reranker"] = "reranker"
+    segment_offset: int = Field(
+        ge=0,
+        description="what the ids of the second segment are raised by, so that a graph with token "
+        "types recognises them; 0 for a graph without",
+    )
+
+    def shape(self) -> dict[str, Any]:
+        """The settings that change a score, besides those of every bundle."""
+        return {"kind": self.kind, "segment_offset": self.segment_offset}

@@ -6,10 +6,9 @@ from typing import Literal
 
 import numpy as np
 
-from docsplit.bundles.arithmetic import Choice
 from docsplit.bundles.manifest import PrecisionName
-from docsplit.bundles.openvino_core import openvino_core
-from docsplit.bundles.openvino_graph import compile_parts
+from docsplit.engines.choice import Choice
+from docsplit.engines.openvino_cpu import compile_parts, openvino_core
 from export.checkpoint.source import Source
 from export.errors import ExportError
 

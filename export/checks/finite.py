@@ -8,7 +8,7 @@ import onnx
 import torch
 
 from docsplit.bundles.manifest import PrecisionName
-from docsplit.bundles.openvino_core import openvino_core
+from docsplit.engines.openvino_cpu import openvino_core
 from export.checkpoint.source import Checkpoint
 from export.errors import ExportError
 

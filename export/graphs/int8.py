@@ -13,7 +13,7 @@ import openvino as ov
 from nncf.openvino.quantization.backend_parameters import BackendParameters
 from openvino._offline_transformations import compress_quantize_weights_transformation
 
-from docsplit.bundles.openvino_core import openvino_core
+from docsplit.engines.openvino_cpu import openvino_core
 from export.errors import ExportError
 from export.graphs.graph import TAIL
 from export.storage import save_openvino

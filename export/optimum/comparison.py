@@ -4,8 +4,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import cast
 
-from docsplit.bundles.comparison import ComparedGraph, Comparison, Exporter
-from docsplit.bundles.manifest import Parity, Precision
+from docsplit.bundles.manifest import ComparedGraph, Comparison, Exporter, Parity, Precision
 from export.checkpoint.requirements import check_family, first_line
 from export.checkpoint.source import Source
 from export.checks.engines import Inputs

@@ -5,8 +5,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from docsplit.bundles.format import seal_reranker
-from docsplit.bundles.reranker import RankedPrecision, RerankerManifest
-from docsplit.bundles.window_weights import WindowWeights
+from docsplit.bundles.manifest import RankedPrecision, RerankerManifest, WindowWeights
 from docsplit.windowing.pairs import PairTokenizer
 from export.checkpoint.card import licence
 from export.checkpoint.tokenizer import write_tokenizer

@@ -2,7 +2,7 @@
 
 import os
 
-from docsplit.bundles.processor import detect
+from docsplit.engines.choice import detect
 from service.index.storage.postponed import postpone
 
 # LanceDB's Rust library writes plain lines to standard error, which would break a log of JSON

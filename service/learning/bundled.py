@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Literal
 import numpy as np
 
 from docsplit.bundles.format import Bundle
-from docsplit.bundles.telemetry import block_telemetry
+from docsplit.engines.telemetry import block_telemetry
 from docsplit.heads.network import Floats, Kind
 from docsplit.windowing.pooling import Vectors
 from service.learning.store import Head

@@ -9,10 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 import structlog
 
-from docsplit.bundles.arithmetic import Choice, choose
 from docsplit.bundles.format import Bundle
 from docsplit.bundles.manifest import Contents, Manifest
-from docsplit.bundles.processor import Processor
+from docsplit.engines.build import buckets, build
+from docsplit.engines.choice import Choice, Processor, choose
+from docsplit.engines.interface import Engine, EngineError, warm_up
+from docsplit.engines.onnx import reserve
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.weighing import Weighing
 from service import executors
@@ -22,12 +24,8 @@ from service.embedding.batching.shares import Shares
 from service.embedding.cache.layers import Cache
 from service.embedding.cache.process import ProcessCache
 from service.embedding.cache.tenants import Tenants
+from service.embedding.calibration import Calibration, calibrate, splits
 from service.embedding.embedder import Embedder
-from service.embedding.engines.buckets import reserve
-from service.embedding.engines.build import buckets, build
-from service.embedding.engines.calibration import Calibration, calibrate, splits
-from service.embedding.engines.interface import Engine, EngineError
-from service.embedding.engines.warm_up import warm_up
 from service.embedding.lookup import CachedVectors
 from service.embedding.prompts import resolve
 from service.metrics import Metrics

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import generate_latest
 
-from docsplit.bundles.arithmetic import ChoiceError
-from docsplit.bundles.processor import Processor, detect
+from docsplit.engines.choice import ChoiceError, Processor, detect
 from service import executors
 from service.embedding.batching.shares import Shares
 from service.embedding.cache.answers import Answers

@@ -7,16 +7,14 @@ from collections.abc import Callable
 import numpy as np
 import structlog
 
-from docsplit.bundles.arithmetic import Choice, ChoiceError, choose
 from docsplit.bundles.format import RerankerBundle
-from docsplit.bundles.processor import Processor
+from docsplit.engines.build import buckets, build
+from docsplit.engines.choice import Choice, ChoiceError, Processor, choose
+from docsplit.engines.interface import Engine, warm_up
+from docsplit.engines.onnx import reserve
 from docsplit.windowing.pairs import PairTokenizer
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.model import Model
-from service.embedding.engines.buckets import reserve
-from service.embedding.engines.build import buckets, build
-from service.embedding.engines.interface import Engine
-from service.embedding.engines.warm_up import warm_up
 from service.embedding.reranker import Reranker
 from service.embedding.tokenising import Tokenising
 from service.metrics import Metrics

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import structlog
 
-from docsplit.bundles.arithmetic import Arithmetic
 from docsplit.bundles.manifest import Manifest
+from docsplit.engines.choice import Arithmetic
 from service.embedding.cache.codec import Codec
 from service.settings import Settings
 

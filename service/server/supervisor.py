@@ -20,7 +20,7 @@ from typing import Any
 import structlog
 import uvicorn
 
-from docsplit.bundles.processor import detect
+from docsplit.engines.choice import detect
 from service import temporary
 from service.errors import CommandError
 from service.keys import file

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from service.settings import Settings
 
 if TYPE_CHECKING:
-    from docsplit.bundles.arithmetic import Choice
     from docsplit.bundles.format import Bundle
+    from docsplit.engines.choice import Choice
     from service.tracing.exporter import Tracing
 
 

@@ -24,7 +24,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IMAGE = "localhost/docsplit:test"

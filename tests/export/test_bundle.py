@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from docsplit.bundles.format import Bundle, load, seal
-from docsplit.bundles.manifest import BundleError, Manifest, Parity, Precision
-from docsplit.bundles.window_weights import WindowWeights
+from docsplit.bundles.manifest import BundleError, Manifest, Parity, Precision, WindowWeights
 
 PARITY = Parity(
     paragraphs=200,

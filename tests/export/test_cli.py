@@ -12,9 +12,8 @@ from typing import Any
 
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
-from docsplit.bundles.format import load
-from docsplit.bundles.window_weights import WindowWeights
+from docsplit.bundles.format import DEFAULT_BUNDLE, load
+from docsplit.bundles.manifest import WindowWeights
 from export import pipeline
 from export.__main__ import main
 from export.graphs import int8

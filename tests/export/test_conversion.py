@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from docsplit.bundles.format import Bundle, load
-from docsplit.bundles.openvino_core import openvino_core
+from docsplit.engines.openvino_cpu import openvino_core
 from export.__main__ import main
 from export.checkpoint.tokenizer import batches
 from export.pipeline import Request

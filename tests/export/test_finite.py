@@ -13,7 +13,7 @@ import pytest
 import torch
 from sentence_transformers import SentenceTransformer
 
-from docsplit.bundles.openvino_core import openvino_core
+from docsplit.engines.openvino_cpu import openvino_core
 from export.checkpoint.source import open_source
 from export.checks.finite import check_graph, check_weights
 from export.errors import ExportError

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from export.__main__ import main
 
 

@@ -13,8 +13,8 @@ import transformers
 from sentence_transformers import SentenceTransformer
 from tokenizers import Tokenizer
 
-from docsplit.bundles.comparison import ComparedGraph, Exporter
 from docsplit.bundles.format import load
+from docsplit.bundles.manifest import ComparedGraph, Exporter
 from export.__main__ import main
 from export.checkpoint.source import open_source, reference_vectors
 from export.errors import ExportError

@@ -14,7 +14,7 @@ from transformers import BertModel
 
 from docsplit.bundles.format import load, write
 from docsplit.bundles.manifest import PrecisionName
-from docsplit.bundles.processor import detect
+from docsplit.engines.choice import detect
 from export.__main__ import main
 from export.checks.thresholds import THRESHOLDS
 from export.destination import put_in_place

@@ -16,10 +16,9 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder
 from torch import nn
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
-from docsplit.bundles.format import RerankerBundle, load, load_reranker
+from docsplit.bundles.format import DEFAULT_BUNDLE, RerankerBundle, load, load_reranker
 from docsplit.bundles.manifest import BundleError, Manifest, RankParity
-from docsplit.bundles.processor import detect
+from docsplit.engines.choice import detect
 from docsplit.windowing.pairs import PairTokenizer
 from export.__main__ import main
 from export.checks.engines import open_engine, openvino_engine

@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from docsplit.bundles.arithmetic import Choice
 from docsplit.bundles.format import Bundle
+from docsplit.engines.build import build
+from docsplit.engines.choice import Choice
+from docsplit.engines.interface import Engine
 from service.bulk.__main__ import main
-from service.embedding.engines.build import build
-from service.embedding.engines.interface import Engine
 from service.index import maintenance
 from tests import forked
 from tests.conftest import ROOT, serving

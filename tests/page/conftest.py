@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import httpx
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from tests.conftest import NIGHTLY, Server, free_port, serving
 from tests.page.browser import Tab, browsing
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from tests.conftest import serving
 
 MISSED = "cosine_mean 0.9944000 is below 0.995"

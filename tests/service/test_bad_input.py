@@ -10,7 +10,7 @@ from typing import Any
 import httpx
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from tests.conftest import Server, serving, wait_until
 
 KEY = "a-key-for-tests-only"

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from docsplit.bundles.arithmetic import Arithmetic, EngineName
+from docsplit.engines.choice import Arithmetic, EngineName
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.batching.model import BatchReport

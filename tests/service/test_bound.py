@@ -8,13 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
-from docsplit.bundles.format import load
-from service.embedding.engines.buckets import Buckets
-from service.embedding.engines.build import buckets
-from service.embedding.engines.interface import EngineError
-from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
-from service.embedding.engines.onnx_runtime import open_session
+from docsplit.bundles.format import DEFAULT_BUNDLE, load
+from docsplit.engines.build import buckets
+from docsplit.engines.interface import EngineError
+from docsplit.engines.onnx import Buckets, OnnxCudaEngine, open_cuda, open_session
 from tests.service.test_cuda import why_not
 
 BUNDLE = load(DEFAULT_BUNDLE, verify=False)

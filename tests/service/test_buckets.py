@@ -8,9 +8,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from docsplit.bundles.arithmetic import Arithmetic, EngineName
-from service.embedding.engines.buckets import PARTS, STEP, Buckets, reserve
-from service.embedding.engines.interface import EngineError
+from docsplit.engines.choice import Arithmetic, EngineName
+from docsplit.engines.interface import EngineError
+from docsplit.engines.onnx import PARTS, STEP, Buckets, reserve
 
 WINDOW = 500
 BUCKETS = Buckets(WINDOW, pad_token_id=7)

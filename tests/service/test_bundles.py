@@ -14,7 +14,7 @@ import orjson
 import pytest
 
 from docsplit.bundles import format as bundle
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.bundles.manifest import BundleError, Manifest
 from docsplit.heads.examples import Examples
 from service.errors import NotFoundError

@@ -13,8 +13,8 @@ import pytest
 from numpy.typing import NDArray
 from structlog.testing import capture_logs
 
-from docsplit.bundles.arithmetic import Arithmetic, EngineName
-from service.embedding.engines.calibration import Calibration, calibrate, splits
+from docsplit.engines.choice import Arithmetic, EngineName
+from service.embedding.calibration import Calibration, calibrate, splits
 from tests.conftest import serving
 
 # seconds per token, by streams and tokens of a batch

@@ -4,9 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from docsplit.bundles.arithmetic import ArithmeticWish, Choice, ChoiceError, EngineWish, choose
 from docsplit.bundles.manifest import PrecisionName
-from docsplit.bundles.processor import Processor, detect
+from docsplit.engines.choice import (
+    ArithmeticWish,
+    Choice,
+    ChoiceError,
+    EngineWish,
+    Processor,
+    choose,
+    detect,
+)
 
 BOTH: set[PrecisionName] = {"fp16", "int8"}
 

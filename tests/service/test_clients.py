@@ -12,7 +12,7 @@ import openai
 import pytest
 from huggingface_hub import InferenceClient
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from tests.conftest import Server, serving
 
 MODEL = DEFAULT_BUNDLE.name

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from numpy.typing import NDArray
 
-from docsplit.bundles.arithmetic import Arithmetic, EngineName
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
+from docsplit.engines.choice import Arithmetic, EngineName
 from docsplit.windowing.pieces import SIZE as PIECE
 from docsplit.windowing.tokens import DocumentTokenizer, Side, Tokens
 from service.embedding.batching.batcher import Batcher

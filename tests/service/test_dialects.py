@@ -18,7 +18,7 @@ import pytest
 from fastapi import Request
 
 from docsplit.bundles import format as bundle
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from service.embedding.cache.layers import Source
 from service.embedding.embedder import Document, DocumentWindow, Embedded
 from service.embedding.prompts import for_purpose

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.windowing.batches import Wide, pad
 from docsplit.windowing.documents import document_vectors, read
 from docsplit.windowing.pooling import Vectors

@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from tests.conftest import Server
 
 pytestmark = pytest.mark.skipif(find_spec("litellm") is None, reason="litellm is not installed")

@@ -13,12 +13,9 @@ from numpy.typing import NDArray
 from openvino import opset13
 
 from docsplit.bundles import format as bundle
-from docsplit.bundles.arithmetic import Arithmetic
-from docsplit.bundles.default import DEFAULT_BUNDLE
-from docsplit.bundles.openvino_core import openvino_core
-from docsplit.bundles.openvino_graph import behind_pooling
-from docsplit.bundles.processor import detect
-from service.embedding.engines.openvino_cpu import OpenVinoEngine, floating
+from docsplit.bundles.format import DEFAULT_BUNDLE
+from docsplit.engines.choice import Arithmetic, detect
+from docsplit.engines.openvino_cpu import OpenVinoEngine, behind_pooling, floating, openvino_core
 
 WITHOUT = ["FP32", "INT8"]
 WITH = [*WITHOUT, "BF16"]
@@ -103,7 +100,7 @@ def test_other_texts_of_a_batch_do_not_change_a_vector_in_bf16() -> None:
 REPLACED = """
 import os, signal, sys
 from pathlib import Path
-from service.embedding.engines.openvino_cpu import OpenVinoEngine
+from docsplit.engines.openvino_cpu import OpenVinoEngine
 
 engines = [OpenVinoEngine(Path(sys.argv[1]), "f32", 1, 1) for _ in range(2)]
 while engines:

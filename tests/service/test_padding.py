@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.windows import cut
 from service.embedding.batching.clients import UNNAMED, Client

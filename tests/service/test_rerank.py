@@ -6,7 +6,7 @@ import httpx
 import numpy as np
 import pytest
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from tests.conftest import Server
 
 MODEL = DEFAULT_BUNDLE.name

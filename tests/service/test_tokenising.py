@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.windowing import pieces
 from docsplit.windowing.tokens import DocumentTokenizer
 from service.embedding.tokenising import Steps, in_succession

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from docsplit.bundles.window_weights import WindowWeights
+from docsplit.bundles.manifest import WindowWeights
 from docsplit.windowing.pooling import normalise
 from tests.conftest import serving
 from tests.index.conftest import call

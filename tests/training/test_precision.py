@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from docsplit.bundles.processor import Processor
+from docsplit.engines.choice import Processor
 from tests.training.conftest import MakeSettings
 from training import processes
 from training.errors import CheckpointError

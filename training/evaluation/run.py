@@ -6,10 +6,10 @@ from pathlib import Path
 
 from rich.console import Console
 
-from docsplit.bundles.arithmetic import ArithmeticWish
 from docsplit.corpora.catalogue import Found
 from docsplit.corpora.errors import DataError
 from docsplit.corpora.sets import AnySet
+from docsplit.engines.choice import ArithmeticWish
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import name_of, opened

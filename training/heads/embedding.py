@@ -7,8 +7,8 @@ from pathlib import Path
 
 from rich.console import Console
 
-from docsplit.bundles.arithmetic import ArithmeticWish
 from docsplit.bundles.manifest import HEAD_NAME
+from docsplit.engines.choice import ArithmeticWish
 from docsplit.windowing.pooling import Vectors
 from training.evaluation.encoders.opening import opened
 from training.evaluation.encoders.precision import add_precision_flag

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from docsplit.engines.interface import Engine
 from docsplit.windowing.batches import pad
 from service.embedding.batching import clients
 from service.embedding.batching.jobs import Ids, Job, Window
@@ -19,7 +20,6 @@ from service.embedding.batching.queue import WindowQueue
 from service.embedding.batching.rate import Rate
 from service.embedding.batching.shares import Shares, Turn
 from service.embedding.batching.threshold import overflow
-from service.embedding.engines.interface import Engine
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.tracing import stages
 

@@ -3,7 +3,7 @@
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from service.embedding.engines.interface import Engine
+from docsplit.engines.interface import Engine
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,8 @@ from fastapi.responses import PlainTextResponse, Response
 from prometheus_client import CONTENT_TYPE_LATEST
 from pydantic import BaseModel, Field
 
-from docsplit.bundles.manifest import Contents
-from docsplit.bundles.window_weights import WindowWeights
-from service.embedding.engines.calibration import Measurement
+from docsplit.bundles.manifest import Contents, WindowWeights
+from service.embedding.calibration import Measurement
 from service.keys.rate import UNLIMITED, Bucket
 from service.keys.rights import EVERYTHING, Right
 from service.keys.ring import Key

@@ -11,9 +11,9 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from docsplit.bundles.arithmetic import ArithmeticWish
-from docsplit.bundles.default import DEFAULT_BUNDLE
+from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.corpora.errors import DataError
+from docsplit.engines.choice import ArithmeticWish
 from tests.conftest import Server, serving
 from tests.training.conftest import make_documents
 from training.backbones.encoder import open_start

@@ -4,9 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from docsplit.bundles import format as bundle
-from docsplit.bundles.arithmetic import ArithmeticWish, choose
 from docsplit.bundles.manifest import TOKENIZER
-from docsplit.bundles.processor import detect
+from docsplit.engines.choice import ArithmeticWish, choose, detect
 from docsplit.windowing.documents import document_vectors, read
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.weighing import Weighing

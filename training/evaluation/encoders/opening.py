@@ -6,8 +6,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from docsplit.bundles import format as bundle
-from docsplit.bundles.arithmetic import ArithmeticWish
 from docsplit.bundles.manifest import MANIFEST, BundleError
+from docsplit.engines.choice import ArithmeticWish
 from export.errors import ExportError
 from export.hub import absence
 from training.errors import SettingsError

@@ -3,7 +3,7 @@
 import argparse
 from typing import get_args
 
-from docsplit.bundles.arithmetic import ArithmeticWish
+from docsplit.engines.choice import ArithmeticWish
 
 
 def add_precision_flag(parser: argparse.ArgumentParser) -> None:

@@ -2,14 +2,12 @@
 
 from typing import Any
 
-from docsplit.bundles.arithmetic import Choice
 from docsplit.bundles.format import Folder
 from docsplit.bundles.manifest import BundleError
-from service.embedding.engines.buckets import Buckets
-from service.embedding.engines.interface import Engine, EngineError
-from service.embedding.engines.onnx_cuda import OnnxCudaEngine, open_cuda
-from service.embedding.engines.onnx_runtime import OnnxCpuEngine
-from service.embedding.engines.openvino_cpu import OpenVinoEngine
+from docsplit.engines.choice import Choice
+from docsplit.engines.interface import Engine, EngineError
+from docsplit.engines.onnx import Buckets, OnnxCpuEngine, OnnxCudaEngine, open_cuda
+from docsplit.engines.openvino_cpu import OpenVinoEngine
 
 
 def build(choice: Choice, bundle: Folder[Any], threads: int, streams: int) -> Engine:

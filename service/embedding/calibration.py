@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import structlog
 
-from service.embedding.engines.interface import Engine
+from docsplit.engines.interface import Engine
 
 log = structlog.get_logger("docsplit")
 
