@@ -14,7 +14,7 @@ import pytest
 from service.settings import Settings
 from tests.conftest import ROOT, Server
 
-_ROOMS = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "studies/README.md")
+_ROOMS = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")
 PAGES = [*_ROOMS, *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))]
 
 
@@ -55,7 +55,7 @@ def test_files_and_modules_named_by_a_page_exist(name: str) -> None:
     text = read(name)
     for path in re.findall(r"`((?:\w+/)+\w+\.(?:py|yaml|md|sh))`", text):
         assert (ROOT / path).exists(), path
-    for module in re.findall(r"python -m ((?:benchmarks|studies|training|service)[\w.]*)", text):
+    for module in re.findall(r"python -m ((?:benchmarks|training|service)[\w.]*)", text):
         path = ROOT / module.replace(".", "/")
         assert path.is_dir() or path.with_suffix(".py").is_file(), module
 
@@ -75,11 +75,10 @@ def test_pages_named_by_other_files_exist() -> None:
     assert [page for page in sorted(named) if not (ROOT / page).exists()] == []
 
 
-@pytest.mark.parametrize("room", ["benchmarks", "studies"])
-def test_the_table_of_a_room_lists_its_commands(room: str) -> None:
-    listed = set(re.findall(r"`python -m ([\w.]+)", read(f"{room}/README.md")))
+def test_the_table_of_benchmarks_lists_its_commands() -> None:
+    listed = set(re.findall(r"`python -m ([\w.]+)", read("benchmarks/README.md")))
     commands = set()
-    for path in (ROOT / room).rglob("*.py"):
+    for path in (ROOT / "benchmarks").rglob("*.py"):
         if 'if __name__ == "__main__":' in path.read_text(encoding="utf-8"):
             commands.add(".".join(path.relative_to(ROOT).with_suffix("").parts))
     # the two programs that run in another package's environment

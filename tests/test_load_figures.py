@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks.comparison import commits, workers
+from benchmarks.comparison import commits
 from benchmarks.reliability.overload import _goodput
 from benchmarks.rig.client import Answer
 from tests.conftest import ROOT, Server
@@ -44,12 +44,6 @@ def test_both_commits_are_started_in_one_way(monkeypatch: pytest.MonkeyPatch) ->
     # ``serving`` starts only a service of this checkout by a fork, unless it is to be fresh
     assert started[ROOT] == {"fresh": True}
     assert started.keys() > {ROOT}
-
-
-def test_no_cached_document_comes_from_the_cache_of_answers() -> None:
-    _, body = workers.workloads()["cached documents"]
-    bodies = [body(number, turn) for turn in range(3) for number in range(1200)]
-    assert len(set(bodies)) == len(bodies)
 
 
 def test_the_rate_of_failed_requests_is_zero() -> None:

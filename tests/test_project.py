@@ -14,7 +14,7 @@ from tests.conftest import ROOT
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 FOUND = PROJECT["tool"]["setuptools"]["packages"]["find"]["include"]
 SHIPPED = [name.rstrip("*") for name in FOUND]
-CHECKED = {"benchmarks", "studies", "tests"}
+CHECKED = {"benchmarks", "tests"}
 # a project of its own in client/
 SEPARATE = {"docsplit_client"}
 

@@ -41,7 +41,8 @@ _DEFAULT = re.compile(
     re.IGNORECASE,
 )
 
-# a logistic regression of the links of specs_cite (studies.links_from_text); the last is a share
+# a logistic regression of the links of specs_cite (docs/explanation/experiments/heads.md); the last
+# is a share
 _BIAS = -4.3
 _MOST_WORDS = 8
 _PER_WORD = 0.7

@@ -1,8 +1,7 @@
 """Sentence segmentation.
 
-The project uses ``sentencex``, not blingfire or pysbd. ``studies/sentence_segmentation.py``
-compares their speed and how they treat abbreviations; ``docs/explanation/decisions.md`` has the
-figures.
+The project uses ``sentencex``, not blingfire or pysbd: ``docs/explanation/decisions.md`` has their
+speed and how they treat abbreviations.
 """
 
 import re

@@ -1,1 +1,0 @@
-"""Finished studies; README.md lists their questions and answers."""

@@ -1,1 +1,0 @@
-"""Studies of searches by words."""
