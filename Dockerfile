@@ -57,11 +57,12 @@ RUN --mount=type=secret,id=pip.conf \
 
 WORKDIR /app
 COPY docsplit ./docsplit
+COPY features ./features
 COPY service ./service
 # readable to any user, whatever umask the clone was made under
 RUN chmod -R a+rX,go-w . \
     && python -m compileall -q --invalidation-mode unchecked-hash \
-         docsplit service \
+         docsplit features service \
     && mkdir /data
 
 FROM ${BASE}
@@ -84,6 +85,7 @@ ENV PATH=/opt/venv/bin:${PATH} \
 WORKDIR /app
 COPY --from=build /opt/venv /opt/venv
 COPY --from=build /app/docsplit ./docsplit
+COPY --from=build /app/features ./features
 COPY --from=build /app/service ./service
 COPY --from=build /build/sbom.cdx.json ./sbom.cdx.json
 # indexes and heads: for a volume, which takes over the owner

@@ -4,7 +4,7 @@ import gc
 from importlib import import_module
 
 from docsplit.engines.telemetry import block_telemetry
-from service.server.page import folder
+from features.page import folder
 
 # imports make no garbage, and passes over them take time
 gc.disable()

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
 
     from docsplit.corpora.documents import Document
-    from service.bulk.cluster import Cluster
+    from features.ray.cluster import Cluster
     from service.bulk.loader import Report
     from service.index.documents import Index
     from service.index.indexes import Indexes
@@ -155,7 +155,7 @@ def _load(arguments: list[str], flags: list[str]) -> int:
     with ExitStack() as stack:
         cluster = None
         if given.ray is not None:
-            from service.bulk.cluster import on_cluster
+            from features.ray.cluster import on_cluster
 
             cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors or 0, settings))
         return asyncio.run(_index(settings, source, given.index, fields, cluster, names))

@@ -34,7 +34,7 @@ from service.index.generations import (
 )
 from service.index.generations import Model as Model
 from service.index.links.found import FoundLinks
-from service.index.maps.stored import Maps
+from service.index.maps import Maps
 from service.index.profiles import Profiles
 from service.index.query.words import Vocabulary
 from service.index.replicas.leases import Leases

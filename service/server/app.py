@@ -15,6 +15,10 @@ from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
 from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
+from features.files import read
+from features.files import routes as files
+from features.maps import routes as maps
+from features.page.pages import Pages
 from service import executors
 from service.server import interface, interpreter
 from service.server.bodies.parameters import known_parameters
@@ -27,7 +31,6 @@ from service.server.edge.keys import Keys
 from service.server.edge.repeats import Repeats
 from service.server.edge.security import SecurityHeaders
 from service.server.lifecycle import Service
-from service.server.page.pages import Pages
 from service.server.routes import (
     citation,
     classifiers,
@@ -35,7 +38,6 @@ from service.server.routes import (
     cohere,
     embed,
     openai,
-    read,
     rerank,
     similar,
     similarity,
@@ -46,12 +48,10 @@ from service.server.routes.stored import (
     aliases,
     documents,
     duplicates,
-    files,
     indexes,
     jobs,
     links,
     many,
-    maps,
     missing,
     passages,
     patches,
@@ -59,7 +59,7 @@ from service.server.routes.stored import (
 )
 
 if TYPE_CHECKING:
-    from service.server.mcp.endpoint import Endpoint
+    from features.mcp.endpoint import Endpoint
 
 # other servers have routes of these names too, and clients that send them more
 _AS_OTHER_SERVERS = (embed, similarity, rerank, classify, openai, cohere, status)
@@ -184,7 +184,7 @@ def create_app(service: Service) -> FastAPI:
         Repeats, answers=service.answers, tenants=service.tenants, metrics=service.metrics
     )
     if endpoint is not None:
-        from service.server.mcp.endpoint import Mcp
+        from features.mcp.endpoint import Mcp
 
         app.add_middleware(Mcp, endpoint=endpoint, origins=settings.cors_origins)
     app.add_middleware(
@@ -222,6 +222,6 @@ def _endpoint(service: Service) -> Endpoint | None:
     """The server of the Model Context Protocol; without the setting nothing is imported."""
     if not service.settings.mcp:
         return None
-    from service.server.mcp.endpoint import Endpoint
+    from features.mcp.endpoint import Endpoint
 
     return Endpoint()

@@ -12,6 +12,8 @@ import structlog
 from prometheus_client import generate_latest
 
 from docsplit.engines.choice import ChoiceError, Processor, detect
+from features.files.background import Uploads
+from features.maps.background import Mapping
 from service import executors
 from service.embedding.batching.shares import Shares
 from service.embedding.cache.answers import Answers
@@ -22,7 +24,6 @@ from service.jobs.runner import Runner
 from service.keys.ring import Keyring
 from service.learning.background import Background
 from service.learning.stored import HeadStore
-from service.mapping.background import Mapping
 from service.metrics import Metrics
 from service.server.edge.clients import by_token
 from service.server.encoder import Encoder, Running, warn_of_misses
@@ -32,7 +33,6 @@ from service.server.reranking import Reranking
 from service.server.scrape import Scrape
 from service.server.tracing import tracing
 from service.settings import Settings
-from service.uploads.background import Uploads
 
 if TYPE_CHECKING:
     from service.tracing.exporter import Tracing

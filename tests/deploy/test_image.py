@@ -130,7 +130,7 @@ import importlib.util, json, os, pathlib, shutil
 root = pathlib.Path("/")
 print(json.dumps({
     "app": sorted(p.name for p in pathlib.Path("/app").iterdir()),
-    "suffixes": sorted({p.suffix for d in ("service", "docsplit") for p in pathlib.Path("/app", d).rglob("*") if p.is_file() and "models" not in p.parts}),
+    "suffixes": sorted({p.suffix for d in ("service", "features", "docsplit") for p in pathlib.Path("/app", d).rglob("*") if p.is_file() and "models" not in p.parts}),
     "bytecode": len(list(pathlib.Path("/app").rglob("*.pyc"))),
     "sources": len(list(pathlib.Path("/app").rglob("*.py"))),
     "tools": [t for t in ("cc", "gcc", "make", "uv", "docsplit-serve") if shutil.which(t)],
@@ -147,7 +147,7 @@ def test_it_contains_only_the_files_it_needs() -> None:
             "run", "--rm", "--pull=never", "--user=0", "--entrypoint=python", IMAGE, "-c", CONTENT
         ).stdout
     )
-    rooms = ["docsplit", "service"]
+    rooms = ["docsplit", "features", "service"]
     assert content["app"] == sorted([*rooms, "sbom.cdx.json"])
     # the pages for browsers are files of the service
     assert content["suffixes"] == [".css", ".html", ".js", ".py", ".pyc", ".svg", ".typed"]

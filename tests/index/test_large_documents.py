@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from features.maps import compute
 from service.index import filling, reembed, reuse
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
@@ -20,7 +21,6 @@ from service.index.query.passages import Form
 from service.index.query.reading import Query
 from service.index.rows import sizes, terms
 from service.index.rows.checksums import Part
-from service.mapping import compute
 from tests.index.processes import record
 
 COUNT = 12

@@ -7,11 +7,11 @@ import json
 import numpy as np
 import pytest
 
+from features.maps import areas as conditions
+from features.maps import current as currents
+from features.maps.areas import Area, Areas, inside
 from service.errors import ConflictError, InvalidError
 from service.index import sql
-from service.index.maps import areas as conditions
-from service.index.maps import current as currents
-from service.index.maps.areas import Area, Areas, inside
 from service.index.query import search
 from service.index.query.filters import Where, both
 from service.index.query.reading import Query

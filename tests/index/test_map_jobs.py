@@ -12,10 +12,10 @@ import httpx
 import numpy as np
 import pytest
 
+from features.maps import background
+from features.maps.background import Mapping, NotInstalledError, Progress
 from service.errors import NotFoundError, UnavailableError
 from service.jobs.runner import Task
-from service.mapping import background
-from service.mapping.background import Mapping, NotInstalledError, Progress
 from tests.conftest import NIGHTLY, Server, until, wait_until
 from tests.index.conftest import call, upsert
 from tests.integrity import stores

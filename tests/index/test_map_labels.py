@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from docsplit.heads.network import Kind, Network
-from service.index.maps import labels as labelling
-from service.index.maps.current import Current
-from service.index.maps.labels import NONE, Labels, MapLabels
+from features.maps import labels as labelling
+from features.maps.current import Current
+from features.maps.labels import NONE, Labels, MapLabels
 from tests.index.test_maps import DIMENSIONS, EACH, GROUPS, Place, document, scenario
 
 NAMES = list(GROUPS)

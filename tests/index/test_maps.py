@@ -12,14 +12,14 @@ from typing import Any
 import numpy as np
 import pytest
 
+from features.maps import compute as computing
+from features.maps import current as currents
+from features.maps import naming
+from features.maps.compute import compute
+from features.maps.current import Current, CurrentMaps
 from service.index.indexes import Indexes, Model, connect
-from service.index.maps import current as currents
-from service.index.maps.current import Current, CurrentMaps
 from service.index.rows.keyed import Row
 from service.index.rows.record import Encoding, Record
-from service.mapping import compute as computing
-from service.mapping import naming
-from service.mapping.compute import compute
 
 pytest.importorskip("openTSNE", reason="the extra map is not installed")
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from service.bulk.spreading import AHEAD, ATTEMPTS, LostError, spread
+from features.ray.spreading import AHEAD, ATTEMPTS, LostError, spread
 from service.errors import CommandError
 
 WORKS = 40

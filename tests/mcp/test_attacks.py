@@ -12,10 +12,10 @@ import pytest
 from mcp.client.client import Client as Agent
 from mcp.shared.exceptions import MCPError
 
+from features.mcp.inner import Caller
+from features.mcp.tools import TOOLS, offered
 from service.keys.rights import Rights
 from service.server.edge.keys import KEY, RIGHTS
-from service.server.mcp.inner import Caller
-from service.server.mcp.tools import TOOLS, offered
 from tests.conftest import Server, wait_until
 from tests.mcp.conftest import MODES, TOKENS, Site
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from service.uploads.form import MOST_FILES
+from features.files.form import MOST_FILES
 from tests.conftest import Server
 from tests.index.test_files import word
 from tests.page.browser import Tab, command

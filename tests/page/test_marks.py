@@ -29,7 +29,7 @@ def test_the_page_marks_what_searches_find() -> None:
     cases = [case for kind in KINDS for case in CASES[kind] if case[0] not in OTHERWISE]
     asked = [(query, text) for query, *texts in cases for text in texts]
     command = ["node", "--input-type=module", "-e", SCRIPT, json.dumps(asked)]
-    folder = ROOT / "service/server/page/ui"
+    folder = ROOT / "features/page/ui"
     done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=True)
     found = json.loads(done.stdout)
     for (query, text), spans in zip(asked, found, strict=True):

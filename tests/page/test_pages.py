@@ -13,12 +13,12 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
+from features.page.folder import load
+from features.page.pages import Pages
 from service.configuration import load as load_settings
-from service.server.page.folder import load
-from service.server.page.pages import Pages
 from tests.conftest import ROOT
 
-ROOM = ROOT / "service" / "server" / "page"
+ROOM = ROOT / "features" / "page"
 UI = sorted(path for path in (ROOM / "ui").iterdir())
 # Swagger UI 5.32.6, as its authors publish it
 SWAGGER = {
@@ -116,7 +116,7 @@ def test_all_files_together_are_small() -> None:
 
 def test_the_wheel_ships_every_file() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    patterns = project["tool"]["setuptools"]["package-data"]["service.server.page"]
+    patterns = project["tool"]["setuptools"]["package-data"]["features.page"]
     files = [path for path in ROOM.rglob("*") if path.is_file() and "__pycache__" not in path.parts]
     for name in (path.relative_to(ROOM).as_posix() for path in files):
         assert name.endswith(".py") or any(fnmatch(name, pattern) for pattern in patterns), name

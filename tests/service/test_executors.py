@@ -38,7 +38,7 @@ def shared_uses(code: str) -> Iterator[int]:
 
 
 def modules() -> list[Path]:
-    return sorted((ROOT / "service").rglob("*.py"))
+    return sorted([*(ROOT / "service").rglob("*.py"), *(ROOT / "features").rglob("*.py")])
 
 
 def test_no_module_runs_anything_in_the_default_executor() -> None:
@@ -69,13 +69,13 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
     from fastapi.dependencies.models import Dependant
     from fastapi.routing import APIRoute
 
+    from features.files import read
     from service.server.routes import (
         citation,
         classifiers,
         classify,
         embed,
         openai,
-        read,
         rerank,
         similar,
         similarity,

@@ -10,10 +10,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from features.files.spool import Spool, Upload
+from features.files.texts import LIMITS, Texts
 from service.embedding.batching.clients import Client
 from service.errors import UnavailableError
-from service.uploads.spool import Spool, Upload
-from service.uploads.texts import LIMITS, Texts
 from tests.conftest import Server, serving
 from tests.extraction.test_scans import installed, scanned
 from tests.index.test_files import packed, spooled, word

@@ -12,6 +12,10 @@ from typing import Any
 import pytest
 from starlette.types import Message
 
+from features.files import form
+from features.files.background import MOST_JOBS, STOPPED, Uploads, Wish
+from features.files.progress import Progress
+from features.files.spool import Spool, Upload
 from service.embedding.batching.clients import Client
 from service.errors import InvalidError, OverloadedError, TooLargeError, UnavailableError
 from service.index import sql
@@ -24,10 +28,6 @@ from service.jobs.table import KEEP_JOBS, KEEP_SECONDS, LOST, LOST_SECONDS, Job,
 from service.metrics import Metrics
 from service.server.edge.guard import Guard
 from service.server.edge.inflight import Inflight
-from service.uploads import form
-from service.uploads.background import MOST_JOBS, STOPPED, Uploads, Wish
-from service.uploads.progress import Progress
-from service.uploads.spool import Spool, Upload
 from tests.conftest import until
 
 ONE, TWO = Client("one"), Client("two")

@@ -9,7 +9,7 @@ from pydantic import Field
 from service.server.bodies.body import Body
 
 if TYPE_CHECKING:
-    from service.index.maps.areas import Area
+    from features.maps.areas import Area
 
 MOST_CORNERS = 256
 # positions on maps are far below it
@@ -27,6 +27,6 @@ class AreaIn(Body):
 
     def area(self) -> Area:
         """The polygon."""
-        from service.index.maps.areas import Area
+        from features.maps.areas import Area
 
         return Area(self.map, tuple((x, y) for x, y in self.corners))

@@ -24,13 +24,13 @@ from mcp.shared.exceptions import MCPError
 from pydantic import ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from features.mcp import resources
+from features.mcp.inner import Caller, RefusedError
+from features.mcp.tools import Tool, offered
 from service import precedence
 from service.errors import ForbiddenError, MethodError, ServiceError, TooLargeError
 from service.server.edge.errors import MCP_ROUTE as PATH
 from service.server.edge.errors import response, translate
-from service.server.mcp import resources
-from service.server.mcp.inner import Caller, RefusedError
-from service.server.mcp.tools import Tool, offered
 
 # the SDK parses a body on the event loop, which a larger one would block
 MOST_BYTES = precedence.LARGE

@@ -8,6 +8,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
+from features.files import form
 from service import executors
 from service.errors import UnavailableError
 from service.server.bodies.encoding import json_response
@@ -16,7 +17,6 @@ from service.server.edge.errors import documented
 from service.server.lifecycle import Phase
 from service.server.routes import inference
 from service.server.routes.trainings import Turn
-from service.uploads import form
 
 router = APIRouter(tags=["embed"])
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 import numpy as np
 from numpy.typing import NDArray
 
-from service.index.maps.stored import Floats, Integers
+from service.index.maps import Floats, Integers
 
 COMPONENTS = 50
 NEIGHBOURS = 15

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from docsplit.heads.network import Scorer
+    from features.maps.areas import Area, Areas
+    from features.maps.current import Current, CurrentMaps
+    from features.maps.labels import Labels, MapLabels
     from service.index.documents import Index
-    from service.index.maps.areas import Area, Areas
-    from service.index.maps.current import Current, CurrentMaps
-    from service.index.maps.labels import Labels, MapLabels
     from service.index.query.filters import Where
     from service.index.rows.keyed import Row
     from service.jobs.table import Job
@@ -109,7 +109,7 @@ class Mapping:
         self, current: Current, places: NDArray[np.int64], training: str, network: Scorer
     ) -> Labels:
         """The labels of some documents of a map by a classifier; see ``MapLabels.get``."""
-        from service.index.maps.labels import MapLabels
+        from features.maps.labels import MapLabels
 
         self._labels = self._labels or MapLabels()
         return await self._labels.get(current, places, training, network)
@@ -120,13 +120,13 @@ class Mapping:
         Raises:
             ConflictError, InvalidError: see ``Areas.where``.
         """
-        from service.index.maps.areas import Areas
+        from features.maps.areas import Areas
 
         self._areas = self._areas or Areas(self._maps())
         return await self._areas.where((await self._store.indexes()).maps, index, area)
 
     def _maps(self) -> CurrentMaps:
-        from service.index.maps.current import CurrentMaps
+        from features.maps.current import CurrentMaps
 
         self._current = self._current or CurrentMaps()
         return self._current
@@ -188,7 +188,7 @@ async def _computed(path: str, table: str, progress: Progress) -> Row:
     process = await asyncio.create_subprocess_exec(
         sys.executable,
         "-m",
-        "service.mapping",
+        "features.maps",
         stdin=PIPE,
         stdout=PIPE,
         stderr=DEVNULL,

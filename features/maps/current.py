@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from service import executors
 from service.errors import InvalidError
 from service.index.documents import LIVE, Index
-from service.index.maps.stored import Floats, Integers, Map, Maps, Space
+from service.index.maps import Floats, Integers, Map, Maps, Space
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 from service.index.rows.schema import PREFIX

@@ -8,8 +8,8 @@ from typing import Any
 
 from pydantic import BaseModel
 
-from service.server.mcp import arguments, resources, results
-from service.server.mcp.inner import Caller, RefusedError
+from features.mcp import arguments, resources, results
+from features.mcp.inner import Caller, RefusedError
 
 PAIRS = 3
 

@@ -26,8 +26,8 @@ from service.server.routes import inference
 from service.server.routes.classify import trained_head
 
 if TYPE_CHECKING:
-    from service.index.maps.current import Current
-    from service.index.maps.labels import Labels
+    from features.maps.current import Current
+    from features.maps.labels import Labels
     from service.learning.store import Head
 
 router = APIRouter(

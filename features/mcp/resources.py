@@ -8,9 +8,9 @@ from urllib.parse import quote, unquote, urlsplit
 
 from pydantic import TypeAdapter
 
+from features.mcp.arguments import MOST_RESULTS, IndexName
+from features.mcp.inner import Caller, RefusedError
 from service.server.bodies.names import Identifier
-from service.server.mcp.arguments import MOST_RESULTS, IndexName
-from service.server.mcp.inner import Caller, RefusedError
 
 SCHEME = "docsplit"
 TEMPLATE = f"{SCHEME}://{{index}}/{{id}}"

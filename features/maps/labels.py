@@ -16,9 +16,9 @@ from numpy.typing import NDArray
 
 from docsplit.heads.network import Scorer
 from docsplit.windowing.pooling import Vectors
+from features.maps.current import Current
 from service import executors
-from service.index.maps.current import Current
-from service.index.maps.stored import Floats, Integers
+from service.index.maps import Floats, Integers
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 from service.index.rows.vectors import matrix

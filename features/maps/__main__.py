@@ -1,4 +1,4 @@
-"""The process that computes one map: ``python -m service.mapping``.
+"""The process that computes one map: ``python -m features.maps``.
 
 It reads a JSON object with ``path`` and ``table`` on stdin, and ends when stdin does: so it never
 outlives the service. On stdout it writes lines of JSON: ``{"step", "share"}`` often, then the map
@@ -31,11 +31,11 @@ async def main(path: str, table: str, out: BinaryIO) -> None:
         table: of a generation, in the database ``indexes``.
         out: gets the lines and the map.
     """
+    from features.maps.compute import compute
     from service.index.documents import Index
     from service.index.query.words import Vocabulary
     from service.index.rows import schema
     from service.index.storage.database import connect
-    from service.mapping.compute import compute
 
     told = 0.0
 

@@ -14,15 +14,15 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from features.maps import layout, naming
+from features.maps.current import place
+from service.index import maps as stored
 from service.index.documents import LIVE, Index
-from service.index.maps import stored
-from service.index.maps.current import place
-from service.index.maps.stored import Floats, Integers, Space, Topic
+from service.index.maps import Floats, Integers, Space, Topic
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 from service.index.rows.keyed import Row
 from service.index.rows.vectors import matrix
-from service.mapping import layout, naming
 
 # documents whose positions are computed: a random sample of a larger index. The others are placed
 # by their neighbours in it.

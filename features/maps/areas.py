@@ -8,11 +8,11 @@ import numpy as np
 from cachetools import LRUCache
 from numpy.typing import NDArray
 
+from features.maps.current import Current, CurrentMaps
 from service import executors
 from service.errors import ConflictError, InvalidError
 from service.index.documents import Index
-from service.index.maps.current import Current, CurrentMaps
-from service.index.maps.stored import Floats, Maps
+from service.index.maps import Floats, Maps
 from service.index.query.filters import Where, identified
 
 # LanceDB compares each document with a list of ids: a search with 20,000 takes some 0.2 s longer

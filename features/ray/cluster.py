@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import structlog
 
 from docsplit.bundles.manifest import BundleError
+from features.ray.spreading import AHEAD, LostError, spread
 from service.bulk.encoding import Encode, Encoded, encode_texts
-from service.bulk.spreading import AHEAD, LostError, spread
 from service.bulk.stores import root_of
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve

@@ -6,12 +6,12 @@ from collections.abc import Mapping, Sequence
 
 from docsplit.corpora.documents import Document
 from docsplit.ranking.duplicates import Shingles, resemblance, shingles
+from features.files.progress import Progress
 from service import executors
 from service.index.documents import Index
 from service.index.query.duplicates import CANDIDATES, Held, like
 from service.index.query.reading import Query
 from service.index.rows.record import Encoding
-from service.uploads.progress import Progress
 
 
 async def refuse(

@@ -9,6 +9,8 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from pydantic import AfterValidator, BeforeValidator, Field
 
 from docsplit.ranking.references import Rule
+from features.files import form
+from features.files.background import Wish
 from service.embedding.prompts import resolve
 from service.errors import InvalidError, UnavailableError
 from service.keys.rights import Right
@@ -21,8 +23,6 @@ from service.server.edge.errors import documented
 from service.server.lifecycle import Phase
 from service.server.routes import inference
 from service.server.routes.stored import links
-from service.uploads import form
-from service.uploads.background import Wish
 
 if TYPE_CHECKING:
     from service.index.links.found import Report

@@ -13,6 +13,9 @@ from docsplit.corpora.files import TABLES
 from docsplit.extraction.content import StartError, UnreadableError
 from docsplit.extraction.kinds import KINDS, OLD, PACKINGS, kind_of
 from docsplit.extraction.reading import Outcome, Reader
+from features.files import duplicates
+from features.files.progress import Progress
+from features.files.spool import Upload
 from service import executors
 from service.embedding import charges
 from service.embedding.background import BackgroundEmbedder
@@ -22,9 +25,6 @@ from service.index import commits
 from service.index.reuse import changed, kept, outline_of, refusal
 from service.index.rows.record import Encoding, encoded, record
 from service.index.store import Store
-from service.uploads import duplicates
-from service.uploads.progress import Progress
-from service.uploads.spool import Upload
 
 # documents of one commit, unless it waits longer than this for them
 _CHARACTERS = 50_000

@@ -7,9 +7,9 @@ from collections.abc import AsyncIterator
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
+from features.files.spool import Upload
 from service.errors import InvalidError, MalformedError, MediaTypeError, TooLargeError
 from service.index.rows.fields import ID_CHARACTERS, wrong_id
-from service.uploads.spool import Upload
 
 # files of one request
 MOST_FILES = 1000

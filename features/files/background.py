@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from features.files.spool import Spool, Upload
+from features.files.texts import Texts
 from service.embedding import charges
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching import clients
@@ -19,8 +21,6 @@ from service.errors import OverloadedError
 from service.index.store import Store
 from service.jobs.runner import Runner, Task
 from service.metrics import Metrics
-from service.uploads.spool import Spool, Upload
-from service.uploads.texts import Texts
 
 if TYPE_CHECKING:
     from service.index.links.found import Report
@@ -120,8 +120,8 @@ class Uploads:
             prompt: text before every window.
             count: receives every batch of embedded documents.
         """
-        from service.uploads.indexing import Target, add
-        from service.uploads.progress import Progress
+        from features.files.indexing import Target, add
+        from features.files.progress import Progress
 
         client = Client(upload.client.name, WEIGHT)
         background = BackgroundEmbedder(embedder, prompt, count, client=client)

@@ -8,9 +8,9 @@ from pathlib import Path, PurePosixPath
 from docsplit.extraction.content import Content, Limits, StartError, UnreadableError
 from docsplit.extraction.kinds import OLD, READERS, SOURCES
 from docsplit.extraction.reading import Reader
+from features.files.spool import Upload
 from service import executors
 from service.errors import InvalidError, UnavailableError, errno_name
-from service.uploads.spool import Upload
 
 LIMITS = Limits(seconds=20, pages=2000, characters=4_000_000, unpacked=1 << 28, scans=20)
 _KINDS = (*READERS, *SOURCES)

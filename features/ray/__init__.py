@@ -1,0 +1,1 @@
+"""Indexing on a Ray cluster."""

@@ -1,1 +1,0 @@
-"""Maps of indexes: stored coordinates and topics, and those of the present documents."""
