@@ -114,7 +114,7 @@ def read_documents(
             integers with missing values as floating-point numbers.
         links: a table of further links, as for ``read_links``; it may be in the folder.
         refuse: gets each file that cannot be read, tables excepted; the others follow.
-        ocr: languages of the text in scans; see ``docsplit.extraction.scans.Scans``.
+        ocr: languages of the text in scans; see ``docsplit.extraction.reading.Scans``.
 
     Raises:
         DataError: a file or field is missing, or a row is malformed; names file and line. Without

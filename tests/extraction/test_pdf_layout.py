@@ -12,8 +12,8 @@ import pypdfium2.raw as pdfium_c
 import pytest
 from reportlab.pdfgen.canvas import Canvas
 
-from docsplit.extraction.pdf.headings import headings, title
-from docsplit.extraction.pdf.layout import Line
+from docsplit.extraction.readers.pdf import headings, title
+from docsplit.extraction.readers.pdf_layout import Line
 from tests.extraction.conftest import Read, content_of
 
 LEFT = "The left column describes a river that runs through seven valleys and meets the sea. " * 5

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from docsplit.extraction.pdf.lines import HYPHEN, joined, without_repeated
+from docsplit.extraction.building import HYPHEN, joined, without_repeated
 
 
 def test_headers_footers_and_page_numbers_go() -> None:

@@ -119,12 +119,12 @@ def test_without_recognition_a_scan_is_refused_and_the_rest_of_a_file_read() -> 
 # in place of tesseract: the text of a page by its width; a page of width 13 has code instead
 RECOGNISER = """
 import ctypes, os, socket, time
-from docsplit.extraction import recognition
+from docsplit.extraction.readers import pdf
 class Recogniser:
     def __init__(self, languages):
         self.languages = languages
         if languages == "none":
-            raise recognition.AbsentError("nothing is here")
+            raise pdf.AbsentError("nothing is here")
     def text(self, page):
         width = round(page.get_width())
         if width < 200:
@@ -139,7 +139,7 @@ CODE = {
     105: "'x'",
     106: "exec('while True: pass')",
 }
-recognition.Recogniser = Recogniser
+pdf.Recogniser = Recogniser
 """
 
 

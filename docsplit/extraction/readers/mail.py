@@ -13,12 +13,72 @@ from pathlib import PurePosixPath
 from typing import BinaryIO
 
 from docsplit.extraction.building import Builder, line
-from docsplit.extraction.content import Content, Limits, UnreadableError
+from docsplit.extraction.content import Content, Heading, Limits, UnreadableError
 from docsplit.extraction.kinds import READERS, SOURCES, reader_of
 from docsplit.extraction.readers import html
 from docsplit.extraction.readers.encoded import text_of
-from docsplit.extraction.readers.quotes import last_quote
 from docsplit.extraction.sources import content_of
+
+# messages that may stand in each other
+_DEEPEST = 20
+_MARK = re.compile(r"^>[ \t]?", re.M)
+# the line or two before a quote that say who wrote
+_WHO = re.compile(r"(?:^|\n)([^\n>][^\n]{0,200}(?:\n[^\n>][^\n]{0,200})?:)[ \t]*\Z")
+# what Outlook and others write before a message, and the head that follows
+_LINE = re.compile(
+    r"^[ \t]*(?:-{2,}[^\n-]{1,60}-{2,}|_{8,})[ \t]*\n+(?=\*?[A-Z][\w ]{1,15}:\*?[ \t])", re.M
+)
+
+
+def last_quote(text: str, level: int) -> Content:
+    """A text with a heading before each message that it repeats at its end, without ``>`` there.
+
+    A reply between quotes is left as it is: there, only the mark tells who says what.
+
+    Args:
+        text: of a message.
+        level: of the headings of the message that it repeats.
+    """
+    own, heading, rest = _divided(text)
+    if not rest.strip():
+        return Content(text)
+    inner = last_quote(rest, level + 1) if level < _DEEPEST else Content(rest)
+    start = len(own) + 2 if own else 0
+    found = f"{own}\n\n" if own else ""
+    title = " ".join(heading.split())
+    after = start
+    if heading:
+        found += f"{title}\n\n"
+        after = start + len(title) + 2
+    else:
+        title = rest.strip().split("\n")[0]
+    headings = [Heading(start, level, title)]
+    headings += [one._replace(start=after + one.start) for one in inner.headings]
+    return Content(found + inner.text, headings=headings)
+
+
+def _divided(text: str) -> tuple[str, str, str]:
+    """A text before its first repeated message, the words that introduce it, and it."""
+    found, quoted = _LINE.search(text), _quoted(text)
+    if found is not None and found.start() < quoted:
+        return text[: found.start()].rstrip(), "", text[found.end() :].strip()
+    own, heading = text[:quoted].rstrip(), ""
+    if quoted < len(text) and (who := _WHO.search(own)):
+        own, heading = own[: who.start()].rstrip(), who[1]
+    return own, heading, _MARK.sub("", text[quoted:]).strip()
+
+
+def _quoted(text: str) -> int:
+    """The first character of the quoted lines at the end of a text; its length without any."""
+    first = place = len(text)
+    for one in reversed(text.splitlines(keepends=True)):
+        place -= len(one)
+        if one.startswith(">"):
+            first = place
+        elif one.strip():
+            break
+    return first
+
 
 _SHOWN = ("From", "To", "Cc", "Date")
 # a line that goes on in the next one (RFC 3676), unless it is the mark of a signature

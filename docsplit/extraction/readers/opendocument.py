@@ -7,8 +7,17 @@ from xml.etree.ElementTree import Element
 
 from docsplit.extraction.building import Builder
 from docsplit.extraction.content import Content, Limits
-from docsplit.extraction.office.numbers import LEVELS, Counter, Level
-from docsplit.extraction.office.package import Package, attribute, below, child, local, number
+from docsplit.extraction.readers.package import (
+    LEVELS,
+    Counter,
+    Level,
+    Package,
+    attribute,
+    below,
+    child,
+    local,
+    number,
+)
 
 # comments, deleted text, what the file holds about its own form, and how to pronounce a word
 _SKIPPED = {

@@ -1,18 +1,154 @@
-"""PDF: the text of each page in the order of reading, without what repeats on each page."""
+"""PDF: the text of each page in the order of reading, without what repeats on each page.
 
+A page that shows its text as a picture is recognised with tesseract (Apache-2.0): the process that
+forks the children loads its library and the data of its languages, so a child needs no file, and
+recognises under the same bounds under which it reads.
+"""
+
+import ctypes
+import os
 import re
+from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import BinaryIO
+from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_void_p
+from ctypes.util import find_library
+from itertools import groupby, islice, pairwise
+from typing import Any, BinaryIO, NamedTuple
 
 import pypdfium2 as pdfium
 
-from docsplit.extraction.building import clean, day, line
+from docsplit.extraction.building import bodies, clean, day, joined, line
 from docsplit.extraction.content import Content, Heading, Limits, UnreadableError
-from docsplit.extraction.pdf import headings as pdf_headings
-from docsplit.extraction.pdf.layout import Line
-from docsplit.extraction.pdf.lines import bodies, joined
-from docsplit.extraction.pdf.pages import opened, pages_of
+from docsplit.extraction.readers.pdf_layout import Line, opened, pages_of
+
+# of the size of most letters: a heading's least size, and a bold heading's
+_LARGER, _BOLD_LEAST = 1.09, 0.95
+# a title is this much larger
+_TITLE = 1.2
+# lines and characters of a heading
+_MOST_LINES, _MOST_CHARACTERS = 4, 200
+# characters of a style of headings, as a share of all
+_MOST_SHARE = 0.2
+# lines of one heading are not further apart, in parts of their size
+_APART = 1.5
+_LEVELS = 6
+_LETTERS = re.compile(r"[^\W\d_]{2}")
+# a number before a heading, and the end of a line that is no heading
+_NUMBERED = re.compile(
+    r"(?:(?:[A-Z]|[IVXLC]{1,6})(?=[\d.:)\t])|\d{1,3}|§|Chapter|Section|Article)[\d.:)]*[\t ]"
+)
+_SENTENCE = re.compile(r"[.,;]$")
+
+
+class Found(NamedTuple):
+    """A heading.
+
+    Attributes:
+        page, first, last: numbers of its page and of its first and last line there.
+        level: 1 is the highest.
+    """
+
+    page: int
+    first: int
+    last: int
+    level: int
+
+
+class _Style(NamedTuple):
+    size: float
+    bold: bool
+
+
+def headings(pages: Sequence[Sequence[Line]]) -> list[Found]:
+    """Short lines in letters that are larger than most, or bold and on a line of their own.
+
+    Args:
+        pages: lines of each page without what repeats.
+    """
+    letters: Counter[_Style] = Counter()
+    for page in pages:
+        for one in page:
+            letters[_style(one)] += len(one.text)
+    letters.pop(_Style(0.0, False), None)
+    if not letters:
+        return []
+    body = max(letters, key=lambda style: letters[style])
+    most = _MOST_SHARE * letters.total()
+    styles = {style for style in letters if _stands_out(style, body) and letters[style] <= most}
+    found = [one for number, page in enumerate(pages) for one in _on(number, page, styles, body)]
+    ranks = sorted({style for style, _ in found}, reverse=True)
+    level = {style: min(rank, _LEVELS) for rank, style in enumerate(ranks, 1)}
+    return [one._replace(level=level[style]) for style, one in found]
+
+
+def title(pages: Sequence[Sequence[Line]]) -> str | None:
+    """The first of the largest lines of the first page with text, if they are much larger."""
+    first = next((page for page in pages if page), [])
+    letters: Counter[float] = Counter()
+    for page in pages:
+        for one in page:
+            letters[_style(one).size] += len(one.text)
+    body = max(letters, key=lambda size: letters[size], default=0.0)
+    sizes = [_style(one).size for one in first if _LETTERS.search(one.text)]
+    largest = max(sizes, default=0.0)
+    if not body or largest < _TITLE * body:
+        return None
+    for size, group in groupby(first, lambda one: _style(one).size):
+        lines = list(group)
+        for begin, end in pairwise([*_begins(lines), len(lines)]):
+            text = " ".join(one.text for one in lines[begin:end])
+            if size == largest and _LETTERS.search(text):
+                return text if len(text) <= _MOST_CHARACTERS else None
+    return None
+
+
+def _style(line: Line) -> _Style:
+    return _Style(round(2 * line.size) / 2, line.bold)
+
+
+def _stands_out(style: _Style, body: _Style) -> bool:
+    if style.size >= _LARGER * body.size:
+        return True
+    return style.bold and not body.bold and style.size >= _BOLD_LEAST * body.size
+
+
+def _on(
+    number: int, page: Sequence[Line], styles: set[_Style], body: _Style
+) -> Iterator[tuple[_Style, Found]]:
+    place = 0
+    for style, group in groupby(page, _style):
+        lines = list(group)
+        first, place = place, place + len(lines)
+        if style not in styles or len(lines) > _MOST_LINES:
+            continue
+        for begin, end in pairwise([*_begins(lines), len(lines)]):
+            text = " ".join(one.text for one in lines[begin:end])
+            if _is_heading(text, larger=style.size >= _LARGER * body.size):
+                yield style, Found(number, first + begin, first + end - 1, 0)
+
+
+def _begins(lines: Sequence[Line]) -> list[int]:
+    """The lines in one style that begin another heading: after a gap, and with a number."""
+    return [
+        number
+        for number, line in enumerate(lines)
+        if not number
+        or _NUMBERED.match(line.text)
+        or lines[number - 1].bottom - line.bottom > _APART * line.size
+    ]
+
+
+def _is_heading(text: str, *, larger: bool) -> bool:
+    number = _NUMBERED.match(text)
+    words = text[number.end() :] if number else text
+    return (
+        _LETTERS.search(words) is not None
+        # cells of a table
+        and "\t" not in words
+        and len(text) <= _MOST_CHARACTERS
+        and (larger or not (_SENTENCE.search(text) or words[:1].islower()))
+    )
+
 
 _SPELLED = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "\xad": ""})
 # entries of an outline
@@ -52,7 +188,7 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     stated = document.get_metadata_dict()
     return Content(
         text,
-        _stated(stated.get("Title")) or line(pdf_headings.title(pages)),
+        _stated(stated.get("Title")) or line(title(pages)),
         _stated(stated.get("Author")),
         _created(stated.get("CreationDate", "")),
         firsts,
@@ -143,7 +279,7 @@ def _alike(word: str) -> str:
 
 def _seen(pages: Sequence[Sequence[Line]], starts: Sequence[Sequence[int]]) -> Iterator[Heading]:
     """The headings that the letters of the lines show."""
-    for page, first, last, level in pdf_headings.headings(pages):
+    for page, first, last, level in headings(pages):
         words = " ".join(one.text for one in pages[page][first : last + 1])
         if title := line(words):
             yield Heading(starts[page][first], level, title)
@@ -157,3 +293,132 @@ def _stated(given: str | None) -> str | None:
 def _created(date: str) -> str | None:
     found = _CREATED.match(date)
     return day("-".join([found[1], found[2] or "01", found[3] or "01"])) if found else None
+
+
+# dots an inch, as tesseract's data was trained, and of a page at most
+_DOTS, _MOST_PIXELS = 300, 25_000_000
+_INCH = 72
+# mean confidence of a page, in percent: lower, it may be turned; and what is no text
+_DOUBTFUL, _NO_TEXT = 70, 30
+# languages that "auto" takes: each takes about as much time as the first
+_MOST_LANGUAGES = 3
+_USUAL, _ORIENTATION = "eng", "osd"
+_NO_LANGUAGES = {_ORIENTATION, "equ"}
+# finds columns and paragraphs, without the data for the orientation
+_LAYOUT = 3
+
+
+class AbsentError(Exception):
+    """No text can be recognised here; the message says why."""
+
+
+class Recogniser:
+    """Tesseract with the data of some languages in memory.
+
+    Args:
+        languages: as tesseract names them, joined by "+", or "auto".
+
+    Raises:
+        AbsentError: tesseract or a language is not installed.
+    """
+
+    def __init__(self, languages: str) -> None:
+        # threads would need a system call that children do not have
+        os.environ["OMP_THREAD_LIMIT"] = "1"
+        self._library = _library()
+        named = self._installed() if languages == "auto" else languages
+        self._text = self._opened(named)
+        if self._text is None:
+            raise AbsentError(f"tesseract has no data of the languages {named!r}")
+        self._library.TessBaseAPISetPageSegMode(self._text, _LAYOUT)
+        self._sides = self._opened(_ORIENTATION)
+
+    def text(self, page: pdfium.PdfPage) -> str:
+        """The text that a page shows as a picture; "" if it shows none.
+
+        Tesseract reads upright pages. Another one is turned if its orientation is known.
+        """
+        found, confidence = self._read(page, 0)
+        if confidence < _DOUBTFUL and (turn := self._turn(page)):
+            turned = self._read(page, turn)
+            found, confidence = max((found, confidence), turned, key=lambda read: read[1])
+        return found if confidence >= _NO_TEXT else ""
+
+    def _read(self, page: pdfium.PdfPage, turn: int) -> tuple[str, int]:
+        """Text and mean confidence of a page, turned clockwise by some degrees."""
+        self._show(self._text, page, turn)
+        found = self._library.TessBaseAPIGetUTF8Text(self._text)
+        text = ctypes.string_at(found).decode("utf-8", "replace") if found else ""
+        return text, self._library.TessBaseAPIMeanTextConf(self._text) if text.strip() else 0
+
+    def _turn(self, page: pdfium.PdfPage) -> int:
+        """The degrees by which the page must be turned clockwise."""
+        if self._sides is None:
+            return 0
+        self._show(self._sides, page, 0)
+        degrees, script = c_int(), c_char_p()
+        sure, sure_of_script = c_float(), c_float()
+        known = self._library.TessBaseAPIDetectOrientationScript(
+            self._sides, byref(degrees), byref(sure), byref(script), byref(sure_of_script)
+        )
+        return (360 - degrees.value) % 360 if known else 0
+
+    def _show(self, handle: Any, page: pdfium.PdfPage, turn: int) -> None:
+        width, height = page.get_size()
+        scale = min(_DOTS / _INCH, (_MOST_PIXELS / max(1, width * height)) ** 0.5)
+        picture = page.render(scale=scale, rotation=turn, grayscale=True)
+        pixels = bytes(picture.buffer)
+        size = picture.width, picture.height, 1, picture.stride
+        # tesseract copies the pixels
+        self._library.TessBaseAPISetImage(handle, pixels, *size)
+        self._library.TessBaseAPISetSourceResolution(handle, round(scale * _INCH))
+        picture.close()
+
+    def _opened(self, languages: str) -> Any:
+        handle = self._library.TessBaseAPICreate()
+        failed = self._library.TessBaseAPIInit3(handle, None, languages.encode())
+        return None if failed else handle
+
+    def _installed(self) -> str:
+        """All installed languages if they are few, else the usual one."""
+        handle = self._opened(_USUAL) or self._opened(_ORIENTATION)
+        if handle is None:
+            raise AbsentError("tesseract has no data of any language")
+        names = self._library.TessBaseAPIGetAvailableLanguagesAsVector(handle)
+        found: list[str] = []
+        while names[len(found)]:
+            found.append(names[len(found)].decode())
+        self._library.TessBaseAPIDelete(handle)
+        found = sorted(set(found) - _NO_LANGUAGES, key=lambda name: (name != _USUAL, name))
+        # scripts such as "script/Latin" repeat languages
+        found = [name for name in found if "/" not in name]
+        if not found:
+            raise AbsentError("tesseract has no data of any language")
+        return "+".join(found if len(found) <= _MOST_LANGUAGES else found[:1])
+
+
+def _library() -> Any:
+    name = find_library("tesseract")
+    try:
+        library = ctypes.CDLL(name or "libtesseract.so.5")
+    except OSError:
+        raise AbsentError("tesseract is not installed") from None
+    library.TessBaseAPICreate.restype = c_void_p
+    library.TessBaseAPIDelete.argtypes = [c_void_p]
+    library.TessBaseAPIInit3.argtypes = [c_void_p, c_char_p, c_char_p]
+    library.TessBaseAPIGetAvailableLanguagesAsVector.argtypes = [c_void_p]
+    library.TessBaseAPIGetAvailableLanguagesAsVector.restype = POINTER(c_char_p)
+    library.TessBaseAPISetPageSegMode.argtypes = [c_void_p, c_int]
+    library.TessBaseAPISetImage.argtypes = [c_void_p, c_char_p, c_int, c_int, c_int, c_int]
+    library.TessBaseAPISetSourceResolution.argtypes = [c_void_p, c_int]
+    library.TessBaseAPIGetUTF8Text.argtypes = [c_void_p]
+    library.TessBaseAPIGetUTF8Text.restype = c_void_p
+    library.TessBaseAPIMeanTextConf.argtypes = [c_void_p]
+    library.TessBaseAPIDetectOrientationScript.argtypes = [
+        c_void_p,
+        POINTER(c_int),
+        POINTER(c_float),
+        POINTER(c_char_p),
+        POINTER(c_float),
+    ]
+    return library

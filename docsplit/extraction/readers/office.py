@@ -1,4 +1,4 @@
-"""DOCX: paragraphs, lists, tables, notes, headings, and pages as Word last laid them out."""
+"""TODO."""
 
 import re
 from collections.abc import Container, Iterator, Mapping
@@ -7,9 +7,110 @@ from xml.etree.ElementTree import Element
 
 from docsplit.extraction.building import PAGE, Builder, raised
 from docsplit.extraction.content import Content, Limits
-from docsplit.extraction.office.drawings import Drawings
-from docsplit.extraction.office.package import Package, attribute, below, child, local, number
-from docsplit.extraction.office.word_lists import Lists, lineages
+from docsplit.extraction.readers.package import (
+    Lists,
+    Package,
+    attribute,
+    below,
+    child,
+    lineages,
+    local,
+    number,
+)
+
+# of a series, as in Excel
+_MOST_POINTS = 32_000
+
+
+class Drawings:
+    """The charts and diagrams that a part of a file shows, each added once.
+
+    Args:
+        package: of the file.
+        name: of the part.
+        builder: gets the texts.
+    """
+
+    def __init__(self, package: Package, name: str, builder: Builder) -> None:
+        self._package = package
+        self._builder = builder
+        self._charts = package.related(name, "/chart")
+        self._left = self._charts | package.related(name, "/diagramData")
+
+    def add(self, element: Element) -> None:
+        """Add those that an element refers to."""
+        if self._left:
+            for one in element.iter():
+                for value in one.attrib.values() if local(one) in ("chart", "relIds") else ():
+                    self._add(value)
+
+    def rest(self) -> None:
+        """Add the others."""
+        for reference in list(self._left):
+            self._add(reference)
+
+    def _add(self, reference: str) -> None:
+        part = self._left.pop(reference, None)
+        if part is None:
+            return
+        drawn = self._package.xml(part)
+        if reference in self._charts:
+            _chart(drawn, self._builder)
+        else:
+            self._builder.add("\n".join(map(paragraph, below(drawn, "p"))))
+
+
+def paragraph(element: Element) -> str:
+    """The text of a paragraph of DrawingML."""
+    return "".join(
+        "\n" if local(one) == "br" else one.text or ""
+        for one in element.iter()
+        if local(one) in ("t", "br")
+    )
+
+
+def _chart(chart: Element, builder: Builder) -> None:
+    """The title of a chart, and its values as a table with a row for each series."""
+    title = child(chart, "chart", "title")
+    builder.add("" if title is None else "\n".join(map(paragraph, below(title, "p"))))
+    rows: list[str] = []
+    former: list[str] = []
+    for series in below(chart, "ser"):
+        columns = _values(series, "cat", "xVal")
+        if columns and columns != former:
+            rows.append("\t".join(["", *columns]))
+            former = columns
+        name = " ".join(_values(series, "tx"))
+        rows.append("\t".join([name, *_values(series, "val", "yVal")]).rstrip("\t"))
+    builder.add("\n".join(rows))
+
+
+def _values(series: Element, *names: str) -> list[str]:
+    """The values of a part of a series that has one of some names, each in its place."""
+    part = next((found for name in names if (found := child(series, name)) is not None), None)
+    if part is None:
+        return []
+    # categories may have groups, the inmost ones first
+    levels = [_points(level) for level in below(part, "lvl")] or [_points(part)]
+    count = 1 + max((place for level in levels for place in level), default=-1)
+    for groups in levels[1:]:
+        for place in range(count):
+            groups.setdefault(place, groups.get(place - 1, ""))
+    levels.reverse()
+    return [" ".join(level.get(place, "") for level in levels).strip() for place in range(count)]
+
+
+def _points(part: Element) -> dict[int, str]:
+    """Values by their places; a place without one is empty."""
+    found = {}
+    # a name may be a value without a place
+    for point in list(below(part, "pt")) or [part]:
+        place = number(attribute(point, "idx"))
+        value = next(below(point, "v"), None)
+        if value is not None and place < _MOST_POINTS:
+            found[place] = " ".join((value.text or "").split())
+    return found
+
 
 _MAIN = "word/document.xml"
 # deleted text, the copy of a text box for older versions, and how to pronounce a word
@@ -166,3 +267,58 @@ def _text(element: Element) -> str:
                 stack.append(None)
             stack.extend(reversed(one))
     return "".join(parts)
+
+
+_PRESENTATION = "ppt/presentation.xml"
+_TITLES = {"title", "ctrTitle"}
+# the slide's number, its date, and what the notes repeat of the slide
+_REPEATED = {"sldNum", "dt", "ftr", "hdr", "sldImg"}
+
+
+def read_slides(stream: BinaryIO, limits: Limits) -> Content:
+    """The text of the slides in their order; titles are headings."""
+    package = Package(stream, limits, _PRESENTATION, "PPTX")
+    builder = Builder(limits)
+    parts = package.related(package.main, "/slide")
+    for slide in below(package.xml(package.main), "sldId"):
+        # two attributes are called id: that of the relationship begins with letters
+        name = next((parts[value] for value in slide.attrib.values() if value in parts), "")
+        builder.page()
+        _shapes(package.xml(name), builder)
+        Drawings(package, name, builder).rest()
+        for notes in package.related(name, "/notesSlide").values():
+            _shapes(package.xml(notes), builder)
+    return package.finished(builder)
+
+
+def _shapes(slide: Element, builder: Builder) -> None:
+    """The title of a slide and then its other shapes, wherever the file has it."""
+    shapes = [(shape, attribute(next(below(shape, "ph"), None), "type")) for shape in _seen(slide)]
+    for shape, kind in shapes:
+        if kind in _TITLES:
+            builder.heading(1, _lines(shape))
+    for shape, kind in shapes:
+        if local(shape) == "tbl":
+            builder.add("\n".join(map(_slide_row, below(shape, "tr"))))
+        elif kind not in _TITLES | _REPEATED:
+            builder.add(_lines(shape))
+
+
+def _seen(slide: Element) -> Iterator[Element]:
+    """The shapes and tables of a slide, without the copies for older versions."""
+    stack = [slide]
+    while stack:
+        one = stack.pop()
+        if local(one) in ("sp", "tbl"):
+            yield one
+        elif local(one) != "Fallback":
+            stack.extend(reversed(one))
+
+
+def _lines(shape: Element) -> str:
+    return "\n".join(map(paragraph, below(shape, "p")))
+
+
+def _slide_row(row: Element) -> str:
+    cells = (" ".join(map(paragraph, below(cell, "p"))) for cell in below(row, "tc"))
+    return "\t".join(" ".join(cell.split()) for cell in cells)

@@ -1,1 +1,0 @@
-"""The text of HTML: what its nodes are, its tables and its lists."""

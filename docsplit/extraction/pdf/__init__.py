@@ -1,1 +1,0 @@
-"""Pages of PDFs: their lines, columns, headings, and what repeats."""
