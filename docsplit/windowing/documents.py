@@ -1,6 +1,7 @@
 """Split documents into windows, and compute the vectors of many documents."""
 
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Protocol
@@ -107,23 +108,25 @@ def read(
     ]
 
 
-def document_vectors(
+def window_vectors(
     documents: Sequence[Sequence[Window]],
     encode: Encode,
     *,
     pad_token_id: int,
     batch_tokens: int = 2048,
+    workers: int = 1,
     advance: Advance = lambda share: None,
-) -> Vectors:
-    """Unit vectors of documents, float32 ``[documents, dimensions]``.
+) -> list[Vectors]:
+    """Vectors of the windows of each document, float32 ``[windows, dimensions]``.
 
-    Equal windows are encoded once. Values from ``encode`` that are not finite stay so.
+    Equal windows are encoded once.
 
     Args:
         documents: windows of each document.
         encode: int64 ids and mask ``[batch, tokens]`` → unit vectors ``[batch, dimensions]``.
         pad_token_id: fills rows that are shorter than the longest row of a batch.
         batch_tokens: most padded tokens in a batch; a longer window gets its own batch.
+        workers: batches that are encoded at once, each in a thread.
         advance: called after each batch with the share of the tokens that are encoded.
 
     Raises:
@@ -141,20 +144,48 @@ def document_vectors(
         raise ValueError("no documents to encode")
     every, done = sum(map(len, rows)), 0
     matrix: Vectors | None = None
-    for batch in batches(list(map(len, rows)), batch_tokens):
-        vectors = encode(*pad([rows[i] for i in batch], pad_token_id))
-        if matrix is None:
-            matrix = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
-        matrix[batch] = vectors
-        done += sum(len(rows[i]) for i in batch)
-        advance(done / every)
+    order = list(batches(list(map(len, rows)), batch_tokens))
+    with ThreadPoolExecutor(workers) as threads:
+        encoded = threads.map(
+            lambda batch: encode(*pad([rows[i] for i in batch], pad_token_id)), order
+        )
+        for batch, vectors in zip(order, encoded, strict=True):
+            if matrix is None:
+                matrix = np.empty((len(rows), vectors.shape[1]), dtype=np.float32)
+            matrix[batch] = vectors
+            done += sum(len(rows[i]) for i in batch)
+            advance(done / every)
     assert matrix is not None  # noqa: S101 - there is a batch
+    return [matrix[own] for own in places]
+
+
+def document_vectors(
+    documents: Sequence[Sequence[Window]],
+    encode: Encode,
+    *,
+    pad_token_id: int,
+    batch_tokens: int = 2048,
+    workers: int = 1,
+    advance: Advance = lambda share: None,
+) -> Vectors:
+    """Unit vectors of documents, float32 ``[documents, dimensions]``.
+
+    Values from ``encode`` that are not finite stay so. Arguments and errors: ``window_vectors``.
+    """
+    matrices = window_vectors(
+        documents,
+        encode,
+        pad_token_id=pad_token_id,
+        batch_tokens=batch_tokens,
+        workers=workers,
+        advance=advance,
+    )
     with np.errstate(invalid="ignore"):
         return normalise(
             np.stack(
                 [
-                    pool(matrix[own], [window.weight for window in document])
-                    for own, document in zip(places, documents, strict=True)
+                    pool(matrix, [window.weight for window in document])
+                    for matrix, document in zip(matrices, documents, strict=True)
                 ]
             )
         )

@@ -13,8 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.bulk import vectors
-from service.embedding.background import BackgroundEmbedder
+from docsplit import Encoder, embedding
 from tests.conftest import Server
 
 TEXTS = ["A cat sat.", "", "Taxes are due in May.", "A kitten plays.", "The tax office writes."]
@@ -29,7 +28,7 @@ def source(tmp_path: Path) -> Path:
 
 
 def embed(source: Path, target: Path, light: tuple[str, ...], *flags: str) -> int:
-    return vectors.main(["embed", str(source), str(target), *light, "--threads", "1", *flags])
+    return embedding.main(["embed", str(source), str(target), *light, "--threads", "1", *flags])
 
 
 def test_the_vectors_are_those_of_the_service(
@@ -62,19 +61,19 @@ def test_an_interrupted_run_goes_on(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    monkeypatch.setattr(vectors, "PART_TEXTS", 2)
+    monkeypatch.setattr(embedding, "PART_TEXTS", 2)
     assert embed(source, tmp_path / "whole.parquet", light) == 1
     embedded: list[str] = []
-    whole = BackgroundEmbedder.__call__
-    stop = 2
+    whole = Encoder.embed
+    stop = 1
 
-    async def counted(embedder: BackgroundEmbedder, texts: Sequence[str]) -> Any:
+    def counted(encoder: Encoder, texts: Sequence[str], **how: Any) -> Any:
         if len(embedded) == stop:
             raise KeyboardInterrupt
         embedded.extend(texts)
-        return await whole(embedder, texts)
+        return whole(encoder, texts, **how)
 
-    monkeypatch.setattr(BackgroundEmbedder, "__call__", counted)
+    monkeypatch.setattr(Encoder, "embed", counted)
     target = tmp_path / "out.parquet"
     assert embed(source, target, light) == 130
     assert "repeat it to continue" in capsys.readouterr().err
@@ -89,7 +88,7 @@ def test_an_interrupted_run_goes_on(
         assert "IN changed" in capsys.readouterr().err
     stop = 100
     assert embed(source, target, light) == 1
-    assert embedded == TEXTS
+    assert embedded == [text for text in TEXTS if text]
     assert pq.read_table(target).equals(pq.read_table(tmp_path / "whole.parquet"))
 
 
@@ -101,6 +100,7 @@ def test_an_interrupted_run_goes_on(
         ("out.jsonl", ("--dimensions", "9999"), "this model has"),
         ("out.jsonl", ("--prompt-name", "none"), "no such prompt"),
         ("out.jsonl", ("--text-field", "body"), "body"),
+        ("out.jsonl", ("--bundle", "missing"), "missing"),
     ],
 )
 def test_refusals_say_what_to_do(
