@@ -16,9 +16,7 @@ from docsplit.bundles.manifest import (
     WeightUnit,
     WindowWeights,
 )
-from export.checks.options import add_gate_options, count
-from export.interruption import interruptible
-from export.tasks.options import add_options, held_out
+from export.options import add_gate_options, add_options, count, held_out, interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,10 +75,9 @@ def _run(given: Sequence[str]) -> int:
     from docsplit.bundles.manifest import BundleError, Manifest, Parity, RerankerManifest
     from docsplit.corpora.errors import DataError
     from export.errors import ExportError, IncompleteError, explained
-    from export.pipeline import Request, export
+    from export.pipeline import Request, export, export_reranker
     from export.progress import Progress
-    from export.reranker.pipeline import export_reranker
-    from export.reranker.source import is_reranker
+    from export.source import is_reranker
 
     # paths and texts may contain what Rich takes for markup
     console = Console(stderr=True, markup=False)
@@ -157,9 +154,7 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
             return inspection.main(arguments)
         if command == "to-sentence-transformers":
             return conversion.main(arguments)
-        from export.checks import verification
-
-        return verification.main(arguments)
+        return inspection.verify_main(arguments)
     except (ExportError, BundleError, DataError, OSError) as error:
         said = f"docsplit-export {command}: {explained(error)}"
         Console(stderr=True, markup=False).print(said, style="red", highlight=False, soft_wrap=True)

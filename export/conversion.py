@@ -91,7 +91,7 @@ def _spread(model: onnx.ModelProto) -> None:
     import numpy as np
     from onnx import helper, numpy_helper
 
-    from export.graphs.graph import INPUTS, OUTPUT
+    from export.graph import INPUTS, OUTPUT
 
     graph = model.graph
     [output] = graph.output
@@ -115,7 +115,7 @@ def _spread(model: onnx.ModelProto) -> None:
 def _write_openvino(graph: Path, path: Path) -> None:
     from openvino import opset13 as ops
 
-    from export.graphs.graph import INPUTS
+    from export.graph import INPUTS
     from export.storage import save_openvino
 
     model = openvino_core().read_model(graph)

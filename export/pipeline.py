@@ -1,43 +1,281 @@
 """Turn a checkpoint into a complete bundle, or write nothing."""
 
+from __future__ import annotations
+
 import re
+import shutil
 import tempfile
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence, Set
 from dataclasses import dataclass, field
+from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 
-from docsplit.bundles.format import seal
+from docsplit.bundles.format import load_any, seal, seal_reranker
 from docsplit.bundles.manifest import (
     NAME,
+    BundleError,
     Exporter,
     Manifest,
     Precision,
     PrecisionName,
+    RankedPrecision,
+    RerankerManifest,
     WindowWeights,
 )
+from docsplit.windowing.pairs import PairTokenizer
 from docsplit.windowing.weighing import Weighing
-from export.checkpoint import long_attention, static
-from export.checkpoint.card import licence
-from export.checkpoint.modules import describe
-from export.checkpoint.source import Source, open_source
-from export.checkpoint.tokenizer import batches, check_prompts, write_tokenizer
-from export.checks.engines import Inputs, check_device
-from export.checks.finite import check_weights
-from export.checks.gate import MEASURED_BATCH, Gate
-from export.checks.thresholds import check_figures
-from export.destination import check_destination, put_in_place
-from export.errors import ExportError
-from export.graphs.graph import OPSET, write_graph
-from export.optimum.comparison import compare
-from export.optimum.graphs import write_graphs
-from export.optimum.program import Optimum
-from export.passages import PEPS, read_passages
-from export.precisions import Forms
+from export import fp16, int8
+from export.attention import LONG_MODEL_TYPE
+from export.engines import Inputs, check_device
+from export.errors import ExportError, IncompleteError
+from export.gate import MEASURED_BATCH, Gate, Judge, PairGate, check_weights
+from export.graph import OPSET, write_graph, write_pair_graph
+from export.optimum import Optimum, compare, write_graphs
 from export.progress import Report, unreported
-from export.tasks.held_out import HeldOut, read_tasks
+from export.repair import Half, Integer, Made, make
+from export.requirements import licence
+from export.source import (
+    STATIC_MODEL_TYPE,
+    Checkpoint,
+    PairSource,
+    Source,
+    check_no_tasks,
+    describe,
+    open_pair_source,
+    open_source,
+)
+from export.tasks import HeldOut, read_tasks
+from export.texts import (
+    PEPS,
+    batches,
+    check_prompts,
+    make_pairs,
+    pair_inputs,
+    pair_rows,
+    read_passages,
+    write_tokenizer,
+)
+from export.thresholds import check_figures, misses, refusal
+
+# The folder of a new bundle.
+
+
+def check_destination(dest: Path, *, force: bool) -> None:
+    """Refuse a folder that is no bundle, or that is one without ``force``.
+
+    Raises:
+        ExportError: ``dest`` must not be replaced.
+    """
+    if not dest.exists():
+        if dest.is_symlink():
+            raise ExportError(f"{dest}: is a link that leads nowhere; remove it")
+        return
+    if not dest.is_dir():
+        raise ExportError(f"{dest}: is not a folder")
+    if not force:
+        raise ExportError(f"{dest}: already exists; --force replaces it")
+    strangers = any(dest.iterdir()) and not (dest / "bundle.json").is_file()
+    if strangers:
+        raise ExportError(f"{dest}: is not a bundle; --force does not remove it")
+
+
+def put_in_place(
+    bundle: Path,
+    dest: Path,
+    scratch: Path,
+    *,
+    force: bool,
+    failed: Set[PrecisionName] = frozenset(),
+) -> None:
+    """Rename ``bundle`` to ``dest``. A former ``dest`` moves to ``scratch`` and is removed; of a
+    link only the link.
+
+    Raises:
+        ExportError: the former bundle has a form that failed this time, or ``dest`` must not be
+            replaced.
+    """
+    # the export took minutes or hours, and another one may have made it meanwhile
+    check_destination(dest, force=force)
+    if not dest.exists():
+        bundle.rename(dest)
+        return
+    lost = failed & _forms(dest)
+    if lost:
+        raise ExportError(
+            f"{dest}: has {' and '.join(sorted(lost))}, which failed this time, so it stays; to "
+            "replace it, name the forms to write with --precision"
+        )
+    former = scratch / "former"
+    dest.rename(former)
+    try:
+        bundle.rename(dest)
+    except OSError:
+        former.rename(dest)
+        raise
+    if former.is_symlink():
+        former.unlink()
+    else:
+        shutil.rmtree(former)
+
+
+def _forms(dest: Path) -> Set[PrecisionName]:
+    try:
+        return load_any(dest, verify=False).manifest.precisions.keys()
+    except BundleError:
+        # nothing serves it
+        return frozenset()
+
+
+# Write the forms of a bundle, each whether or not another one fails.
+
+FILES: Mapping[PrecisionName, str] = {
+    "fp16": fp16.FILE,
+    "packed": fp16.PACKED_FILE,
+    "int8": int8.FILE,
+}
+
+
+class Written(NamedTuple):
+    """The fields of a bundle's forms in the manifest, and why others failed."""
+
+    forms: dict[PrecisionName, dict[str, object]]
+    failed: dict[PrecisionName, str]
+
+    def check_complete(self, dest: Path) -> None:
+        """Raise an ``IncompleteError`` if a form of the bundle at ``dest`` failed."""
+        if self.failed:
+            raise IncompleteError(
+                f"{dest}: written without {' and '.join(self.failed)}: "
+                + "; ".join(self.failed.values())
+            )
+
+
+class Forms:
+    """Writes and measures the forms of one source.
+
+    Args:
+        source: the checkpoint.
+        fp32: the unfused fp32 graph.
+        calibration: gives real inputs in batches of a size, to calibrate int8 and to measure the
+            ranges of fp16. Batches of several texts hold texts of similar length.
+        gate: measures the graphs.
+        keep_float: regular expression for names of operators that int8 leaves in floating point.
+        accept: forms to write even if they miss a threshold.
+        unverified: what nobody checked about the source, for the manifest.
+        fused: the fp32 graph, if something else has already fused it.
+        threads: processor threads.
+        report: called with each step.
+        note: called with what the user should read.
+    """
+
+    def __init__(
+        self,
+        source: Checkpoint,
+        fp32: Path,
+        calibration: Callable[[int], list[Inputs]],
+        gate: Judge,
+        *,
+        keep_float: str | None,
+        accept: Collection[PrecisionName],
+        unverified: str | None = None,
+        fused: Path | None = None,
+        threads: int,
+        report: Report,
+        note: Callable[[str], None],
+    ) -> None:
+        self._source, self._fp32, self._fused = source, fp32, fused
+        self._calibration, self._gate = calibration, gate
+        self._keep_float, self._accept, self._threads = keep_float, accept, threads
+        self._unverified = [] if unverified is None else [unverified]
+        self._report, self._note = report, note
+
+    def make(self, wanted: Sequence[PrecisionName], bundle: Path) -> Written:
+        """Write the forms and move those that hold into ``bundle``.
+
+        Raises:
+            ExportError: every form fails.
+        """
+        made: dict[PrecisionName, Made] = {}
+        failed: dict[PrecisionName, str] = {}
+        # the packed graph is made of the fp16 graph, and int8 takes longest
+        for name in [name for name in FILES if name in wanted]:
+            try:
+                made[name] = self._made(name)
+            except ExportError as error:
+                failed[name] = str(error)
+        if not made:
+            raise ExportError("; ".join(failed.values()))
+        for name in made:
+            for file in self._folder(name).iterdir():
+                file.rename(bundle / file.name)
+        written: dict[PrecisionName, dict[str, object]] = {
+            name: {
+                "runtime": "openvino" if name == "int8" else "onnx",
+                "file": FILES[name],
+                "kernels": one.kernels,
+                "parity": one.parity,
+                "ranges": None if name == "int8" else self._half.ranges,
+                "repair": one.repair,
+                "accepted": [*self._unverified, *one.accepted],
+            }
+            for name, one in made.items()
+        }
+        return Written(written, failed)
+
+    def _made(self, name: PrecisionName) -> Made:
+        accept = name in self._accept
+        if name == "packed":
+            return self._packed(accept)
+        form = self._half if name == "fp16" else self._integer()
+        return make(form, self._gate, accept=accept, note=self._note)
+
+    @cached_property
+    def _half(self) -> Half:
+        step = "measuring the range of values for fp16"
+        fused = fp16.fuse(
+            self._source,
+            self._fp32,
+            self._calibration(MEASURED_BATCH),
+            fused=self._fused,
+            threads=self._threads,
+            advance=lambda share: self._report(step, share),
+        )
+        return Half(fused, self._folder("fp16"), self._threads, self._report)
+
+    def _integer(self) -> Integer:
+        step = "calibrating the int8 graph"
+        quantised = int8.quantise(
+            self._fp32,
+            self._calibration(1),
+            keep_float=self._keep_float,
+            advance=lambda share: self._report(step, share),
+        )
+        return Integer(quantised, self._folder("int8"), self._threads, self._report)
+
+    def _packed(self, accept: bool) -> Made:
+        if not self._half.graph.is_file():
+            self._half.write()
+        self._report("writing the packed graph")
+        kernels = fp16.write_packed(self._half.graph, self._folder("packed"))
+        graph = self._folder("packed") / fp16.PACKED_FILE
+        parity = self._gate.parity("packed", graph).parity
+        parity = self._gate.with_losses("packed", graph, parity)
+        missed = misses(parity)
+        if missed and not accept:
+            raise refusal("packed", parity)
+        return Made(kernels, parity, None, missed)
+
+    def _folder(self, name: PrecisionName) -> Path:
+        folder = self._fp32.parent / name
+        folder.mkdir(exist_ok=True)
+        return folder
+
+
+# Turn a checkpoint into a complete bundle, or write nothing.
 
 PACKAGES = (
     "nncf",
@@ -50,9 +288,9 @@ PACKAGES = (
     "transformers",
 )
 _ONLY_FP16 = {
-    long_attention.MODEL_TYPE: "a long checkpoint exports only to fp16, which CPUs compute in f32 "
+    LONG_MODEL_TYPE: "a long checkpoint exports only to fp16, which CPUs compute in f32 "
     "or bf16; int8 and packed do not support its attention",
-    static.MODEL_TYPE: "static embeddings export only to fp16; they have no products that int8 or "
+    STATIC_MODEL_TYPE: "static embeddings export only to fp16; they have no products that int8 or "
     "packed would save",
 }
 
@@ -308,4 +546,109 @@ def _lineage(
             "through": request.through,
         },
         "packages": {**versions(), **packages},
+    }
+
+
+# Turn a cross-encoder into a bundle for re-ranking, or write nothing.
+
+
+def export_reranker(
+    request: Request,
+    report: Report = unreported,
+    note: Callable[[str], None] = lambda line: None,
+) -> RerankerManifest:
+    """Write the bundle; arguments and errors are those of ``export.pipeline.export``."""
+    check_figures(request.thresholds, reranker=True)
+    check_no_tasks(request.source, request.held_out)
+    if request.through != "torch":
+        raise ExportError(f"{request.source}: is a re-ranker; --through optimum exports encoders")
+    if request.window_weights != WindowWeights():
+        raise ExportError(
+            f"{request.source}: is a re-ranker; only encoders have weights of windows"
+        )
+    dest = prepare(request)
+    report("opening the source")
+    source = open_pair_source(
+        request.source,
+        source_name=request.source_name,
+        max_tokens=request.max_tokens,
+        trust_remote_code=request.trust_remote_code,
+    )
+    terms = request.licence or licence(source.name, source.card)
+    report("checking the weights")
+    check_weights(source)
+    passages = read_passages(
+        request.calibration, parity=request.paragraphs, max_tokens=source.max_tokens
+    )
+    dest.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as folder:
+        scratch = Path(folder)
+        bundle = scratch / "bundle"
+        bundle.mkdir()
+        report("writing the tokenizer")
+        tokenizer = write_tokenizer(source, bundle, [*passages.calibration, *passages.parity])
+        joint = PairTokenizer(tokenizer, source.max_tokens, source.segment_offset)
+        gate = PairGate(
+            source,
+            joint,
+            make_pairs(passages.parity, joint),
+            threads=request.threads,
+            report=report,
+            thresholds=request.thresholds,
+        )
+        report("tracing the fp32 graph")
+        fp32 = scratch / "model.onnx"
+        write_pair_graph(source, fp32)
+        gate.check_trace(fp32)
+        real = pair_rows(joint, make_pairs(passages.calibration, joint))
+
+        def calibration(size: int) -> list[Inputs]:
+            # rows of similar length need little padding
+            found = real if size == 1 else sorted(real, key=len)
+            return pair_inputs(found, size, int(source.tokenizer.pad_token_id))
+
+        forms = Forms(
+            source,
+            fp32,
+            calibration,
+            gate,
+            keep_float=request.keep_float,
+            accept=request.accept,
+            threads=request.threads,
+            report=report,
+            note=note,
+        )
+        written = forms.make(request.precisions or ("fp16", "int8"), bundle)
+        report("sealing the bundle")
+        manifest = seal_reranker(
+            bundle,
+            name=request.name or dest.name,
+            max_tokens=source.max_tokens,
+            pad_token_id=source.tokenizer.pad_token_id,
+            segment_offset=source.segment_offset,
+            precisions={
+                name: RankedPrecision.model_validate(form) for name, form in written.forms.items()
+            },
+            licence=terms,
+            lineage=_pair_lineage(source, request, len(passages.calibration)),
+        )
+        put_in_place(bundle, dest, scratch, force=request.force, failed=written.failed.keys())
+    written.check_complete(dest)
+    return manifest
+
+
+def _pair_lineage(source: PairSource, request: Request, calibration: int) -> dict[str, object]:
+    return {
+        "source": source.name,
+        "source_sha256": source.weights_digest(),
+        "settings": {
+            "architecture": type(source.encoder).__name__,
+            "source_max_tokens": source.trained_tokens,
+            "source_activation": source.activation,
+            "opset": OPSET,
+            "calibration": request.calibration.name if request.calibration else "examples/peps",
+            "calibration_passages": calibration,
+            "keep_float": request.keep_float or "",
+        },
+        "packages": versions(),
     }

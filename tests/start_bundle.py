@@ -33,7 +33,7 @@ def export_start(folder: Path) -> Path:
 
 
 def _export(made: Path) -> None:
-    from export import passages
+    from export import texts as passages
     from export.__main__ import main
 
     texts = made.with_suffix(".txt")

@@ -50,7 +50,7 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
     """
     import torch
 
-    from export.checkpoint.own_code import save_with_code
+    from export.source import save_with_code
 
     if folder.exists():
         raise AveragingError(f"{folder} exists; take another --output or remove it")
@@ -112,9 +112,8 @@ def main(arguments: Sequence[str]) -> int:
 def _opened(model: str) -> SentenceTransformer:
     from sentence_transformers import SentenceTransformer
 
-    from export.checkpoint.own_code import only_own_code
-    from export.checkpoint.requirements import first_line
-    from export.hub import absence
+    from export.requirements import absence, first_line
+    from export.source import only_own_code
 
     reason = absence(model)
     if reason is not None:

@@ -24,9 +24,8 @@ from rich.table import Table
 from docsplit.corpora.documents import read_links
 from docsplit.corpora.errors import DataError
 from docsplit.corpora.reading import links_among
-from export.checks.options import count
 from export.errors import explained
-from export.interruption import interruptible
+from export.options import count, interruptible
 from training.errors import SettingsError, TrainingError
 from training.evaluation.citations import (
     Retrieval,

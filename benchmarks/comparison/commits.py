@@ -25,7 +25,7 @@ import httpx
 
 from benchmarks.rig import documents
 from benchmarks.rig.markdown import table
-from export.interruption import interruptible
+from export.options import interruptible
 from tests.conftest import ROOT, serving
 
 CLIENTS = 16

@@ -160,9 +160,8 @@ def measure(folder: Path, checkpoint: str | None, rounds: int) -> str:
     from tokenizers import Tokenizer
 
     from docsplit.bundles.format import load
-    from export.checkpoint.source import open_source, reference_vectors
-    from export.checkpoint.tokenizer import batches
-    from export.passages import read_passages
+    from export.source import open_source, reference_vectors
+    from export.texts import batches, read_passages
     from training.demo import installed_start
 
     bundle = load(folder)
@@ -204,14 +203,14 @@ def _sides(bundle: Any, source: Any, scratch: Path) -> dict[str, Side]:
 
     from docsplit.engines.build import buckets
     from docsplit.engines.onnx import OnnxCudaEngine, open_cuda
-    from export.graphs.graph import SentenceEncoder
-    from export.graphs.packed import FILE, write_packed
+    from export.fp16 import PACKED_FILE, write_packed
+    from export.graph import SentenceEncoder
 
     if "packed" in bundle.manifest.precisions:
         packed = bundle.graph("packed")
     else:
         write_packed(bundle.graph("fp16"), scratch)
-        packed = scratch / FILE
+        packed = scratch / PACKED_FILE
     engines = {
         "docsplit, fp16": OnnxCudaEngine(open_cuda(bundle.graph("fp16")), buckets(bundle)),
         "docsplit, packed": OnnxCudaEngine(open_cuda(packed), buckets(bundle)),

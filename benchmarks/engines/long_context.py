@@ -28,9 +28,9 @@ from rich.table import Table
 from benchmarks.engines.opening import open_encode
 from benchmarks.rig.figure import svg
 from docsplit.engines.choice import detect
-from export.checkpoint.source import Source, open_source
-from export.checks.engines import Encode, Inputs, source_engine
-from export.graphs.graph import INPUTS, write_graph
+from export.engines import Encode, Inputs, source_engine
+from export.graph import INPUTS, write_graph
+from export.source import Source, open_source
 from training.backbones.encoder import open_start
 from training.settings import BackboneSettings
 from training.trainer.output import save_model

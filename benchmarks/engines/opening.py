@@ -8,7 +8,7 @@ from docsplit.engines.choice import Arithmetic, EngineName
 from docsplit.engines.interface import Engine
 from docsplit.engines.onnx import OnnxCpuEngine
 from docsplit.engines.openvino_cpu import OpenVinoEngine
-from export.checks.engines import Encode
+from export.engines import Encode
 
 
 def open_encode(name: EngineName, graph: Path, arithmetic: Arithmetic, threads: int) -> Encode:

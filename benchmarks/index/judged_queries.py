@@ -26,7 +26,7 @@ from scipy.stats import bootstrap
 
 from benchmarks.rig import server
 from benchmarks.rig.server import call
-from export.tasks.ranking import Ranked, rank
+from export.tasks import Ranked, rank
 
 DEPTH = 100
 

@@ -13,8 +13,8 @@ from tokenizers import Tokenizer
 
 from docsplit.bundles.format import Bundle
 from docsplit.bundles.manifest import PrecisionName
-from export.checkpoint.tokenizer import batches
-from export.checks.engines import Encode, open_engine, openvino_engine
+from export.engines import Encode, open_engine, openvino_engine
+from export.texts import batches
 from tests.export.conftest import SIZES
 
 WINDOW = 96

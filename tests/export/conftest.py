@@ -22,8 +22,8 @@ from transformers import (
     RobertaModel,
 )
 
-from export import passages
-from export.checks.thresholds import THRESHOLDS
+from export import texts
+from export.thresholds import THRESHOLDS
 
 ROOT = Path(__file__).parents[2]
 PEPS = ROOT / "examples" / "peps" / "documents.jsonl.gz"
@@ -46,7 +46,7 @@ def _one_thread() -> None:
 def few_passages() -> Iterator[None]:
     """Calibrate with fewer passages: int8 reads each three times, and the encoders are tiny."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(passages, "CALIBRATION", 16)
+        patch.setattr(texts, "CALIBRATION", 16)
         yield
 
 

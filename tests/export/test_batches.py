@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer, models, pre_tokenizers
 
-import export.checkpoint.tokenizer
-from export.checkpoint.tokenizer import batches
+import export.texts
+from export.texts import batches
 
 TEXTS = ["a b", "a b a b a", "b", "a b a b a b a b", "a a a"]
 
@@ -37,7 +37,7 @@ def test_batches_of_long_windows_have_fewer_rows(
     tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert shapes(tokenizer, size=8) == [(5, 6)]
-    monkeypatch.setattr(export.checkpoint.tokenizer, "PADDED_TOKENS", 15)
+    monkeypatch.setattr(export.texts, "PADDED_TOKENS", 15)
     assert shapes(tokenizer, size=8) == [(3, 5), (2, 6)]
-    monkeypatch.setattr(export.checkpoint.tokenizer, "PADDED_TOKENS", 1)
+    monkeypatch.setattr(export.texts, "PADDED_TOKENS", 1)
     assert shapes(tokenizer, size=8) == [(1, 2), (1, 5), (1, 1), (1, 6), (1, 3)]

@@ -7,10 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from export.checkpoint.card import licence, matryoshka
 from export.errors import ExportError
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.requirements import licence, matryoshka
 from tests.export.conftest import save_sentence_transformer
 
 CARD = """---

@@ -14,9 +14,8 @@ import pytest
 
 from docsplit.bundles.format import DEFAULT_BUNDLE, load
 from docsplit.bundles.manifest import WindowWeights
-from export import pipeline
+from export import int8, pipeline
 from export.__main__ import main
-from export.graphs import int8
 from tests.conftest import NIGHTLY
 from tests.export.held_out import write_judged
 

@@ -13,9 +13,9 @@ from tokenizers import Tokenizer
 from docsplit.bundles.format import Bundle, load
 from docsplit.engines.openvino_cpu import openvino_core
 from export.__main__ import main
-from export.checkpoint.tokenizer import batches
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.texts import batches
 from tests.export.checkpoints import cosines, encode
 from tests.export.conftest import save_sentence_transformer
 from tests.export.optimum_environment import by_sentence_transformers, needs_optimum

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from docsplit.bundles.format import load, seal
-from export.destination import check_destination, put_in_place
 from export.errors import ExportError
+from export.pipeline import check_destination, put_in_place
 from tests.export.test_bundle import fields
 
 

@@ -22,13 +22,13 @@ from torch import nn
 
 from docsplit.bundles.format import Bundle, load
 from docsplit.bundles.manifest import Manifest, PrecisionName
-from export.checkpoint.source import open_source, reference_vectors
-from export.checkpoint.tokenizer import batches
-from export.checks.engines import open_engine
-from export.graphs.graph import write_graph
-from export.graphs.int8 import quantise, write_int8
+from export.engines import open_engine
+from export.graph import write_graph
+from export.int8 import quantise, write_int8
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.source import open_source, reference_vectors
+from export.texts import batches
 from tests.conftest import ONLY_NIGHTLY
 from tests.export.checkpoints import LOCAL, WINDOW, cosines, encode, opened, save_encoder
 

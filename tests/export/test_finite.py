@@ -14,13 +14,13 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from docsplit.engines.openvino_cpu import openvino_core
-from export.checkpoint.source import open_source
-from export.checks.finite import check_graph, check_weights
+from export import fp16
 from export.errors import ExportError
-from export.graphs import fp16
-from export.graphs.fp16 import FILE, Fused
+from export.fp16 import FILE, Fused
+from export.gate import check_graph, check_weights
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.source import open_source
 from tests.export.conftest import save_sentence_transformer
 
 

@@ -16,19 +16,16 @@ import pytest
 from docsplit.bundles.format import Bundle, digest, load, seal
 from docsplit.bundles.manifest import MANIFEST, BundleError, Manifest
 from docsplit.windowing.documents import Window, read
-from export import passages
+from export import fp16, gate, texts
 from export.__main__ import main
-from export.checkpoint.source import Source
-from export.checks import gate
-from export.checks.engines import Inputs
-from export.checks.thresholds import THRESHOLDS
+from export.engines import Inputs
 from export.errors import ExportError
-from export.graphs import fp16
-from export.graphs.fp16 import Fused
+from export.fp16 import Fused
 from export.pipeline import Request
 from export.pipeline import export as run
-from export.tasks.held_out import HeldOut
-from export.tasks.loss import LIMITS
+from export.source import Source
+from export.tasks import LIMITS, HeldOut
+from export.thresholds import THRESHOLDS
 from tests.export.held_out import write_judged, write_labelled
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
@@ -242,7 +239,7 @@ def test_calibration_data_cannot_be_held_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # so many that some are of the held-out documents
-    monkeypatch.setattr(passages, "CALIBRATION", 64)
+    monkeypatch.setattr(texts, "CALIBRATION", 64)
     corpus = (held_out.retrieval[0] / "corpus.jsonl").read_text().splitlines()
     documents = [json.loads(line)["text"] for line in corpus]
     both = tmp_path / "both.txt"

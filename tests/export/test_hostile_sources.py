@@ -16,9 +16,9 @@ from sentence_transformers.sparse_encoder.modules import MLMTransformer, SpladeP
 from torch import nn
 from transformers import BertConfig, BertForMaskedLM
 
-from export.checkpoint import requirements
-from export.checkpoint.source import open_source
+from export import requirements
 from export.errors import ExportError
+from export.source import open_source
 from tests.export.conftest import SIZES, save_sentence_transformer
 
 

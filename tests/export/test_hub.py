@@ -12,7 +12,7 @@ import pytest
 from huggingface_hub import constants
 
 from export.__main__ import main
-from export.hub import absence
+from export.requirements import absence
 from training.__main__ import main as train
 from training.evaluation.command_line import main as evaluate
 

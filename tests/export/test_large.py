@@ -17,9 +17,9 @@ from docsplit.bundles.format import Bundle, load
 from docsplit.bundles.manifest import BundleError
 from docsplit.engines.onnx import OnnxCpuEngine
 from docsplit.engines.openvino_cpu import OpenVinoEngine
-from export.checkpoint.source import open_source, reference_vectors
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.source import open_source, reference_vectors
 from tests.export.checkpoints import cosines, encode
 from tests.export.test_onnx_folder import folder_of
 

@@ -16,10 +16,10 @@ from transformers.models.auto.configuration_auto import CONFIG_MAPPING
 
 from docsplit.bundles.format import Bundle, load
 from export.__main__ import main
-from export.checkpoint.long_attention import MODEL_TYPE
-from export.checkpoint.source import Source, open_source, reference_vectors
-from export.checks.engines import source_engine
-from export.graphs.graph import INPUTS, OUTPUT, write_graph
+from export.attention import LONG_MODEL_TYPE
+from export.engines import source_engine
+from export.graph import INPUTS, OUTPUT, write_graph
+from export.source import Source, open_source, reference_vectors
 from tests.conftest import serving
 from training.backbones.encoder import Encoder
 from training.backbones.extend import extend
@@ -131,7 +131,7 @@ def test_model_code_runs_only_if_allowed(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     # the training has registered its class with transformers, unlike a process that exports
-    monkeypatch.delitem(CONFIG_MAPPING._extra_content, MODEL_TYPE)
+    monkeypatch.delitem(CONFIG_MAPPING._extra_content, LONG_MODEL_TYPE)
     assert main([str(folder), str(tmp_path / "b"), "--licence", "x"]) == 1
     assert "--trust-remote-code" in capsys.readouterr().err
     assert not (tmp_path / "b").exists()

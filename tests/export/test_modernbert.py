@@ -13,15 +13,15 @@ import torch
 import transformers
 from tokenizers import Tokenizer
 
-import export.graphs.fp16
-import export.graphs.graph
-from export.checkpoint.rotary import RotationTables
-from export.checkpoint.source import Source, open_source, reference_vectors
-from export.checkpoint.tokenizer import batches
-from export.checks.engines import open_engine
+import export.fp16
+import export.graph
+from export.attention import RotationTables
+from export.engines import open_engine
 from export.errors import ExportError
-from export.graphs.fp16 import fuse, write_fp16
-from export.graphs.graph import write_graph
+from export.fp16 import fuse, write_fp16
+from export.graph import write_graph
+from export.source import Source, open_source, reference_vectors
+from export.texts import batches
 from tests.export.checkpoints import MODERN, WINDOW, cosines
 from tests.export.half_precision import run_in_fp16
 
@@ -90,7 +90,7 @@ def test_positions_are_read_from_tables(
     write_graph(source, tmp_path / "tables.onnx")
     assert source.encoder.rotary_emb is rotary
     # The control: without tables, the graph computes angles in its own precision.
-    monkeypatch.setattr(export.graphs.graph, "tabled_rotations", lambda *_: torch.no_grad())
+    monkeypatch.setattr(export.graph, "tabled_rotations", lambda *_: torch.no_grad())
     write_graph(source, tmp_path / "angles.onnx")
     found = {
         name: {n.op_type for n in onnx.load(str(tmp_path / f"{name}.onnx")).graph.node}
@@ -120,13 +120,13 @@ def test_padding_that_sees_only_padding_stays_finite(
     inputs = {"input_ids": ids.numpy(), "attention_mask": mask.numpy()}
     write_graph(source, tmp_path / "fp32.onnx")
     with torch.no_grad():
-        reference = export.graphs.graph.SentenceEncoder(source).eval()(ids, mask).numpy()
+        reference = export.graph.SentenceEncoder(source).eval()(ids, mask).numpy()
     fused = fuse(source, tmp_path / "fp32.onnx", [inputs])
     write_fp16(fused, tmp_path)
     vectors = run_in_fp16(tmp_path / "model.fp16.onnx", inputs)
     assert cosines(vectors, reference).min() > 0.9999
     # The control: fp16's lowest number makes them infinite.
-    monkeypatch.setattr(export.graphs.fp16, "_MASKED", export.graphs.fp16._LOWEST)
+    monkeypatch.setattr(export.fp16, "_MASKED", export.fp16._LOWEST)
     write_fp16(fused, tmp_path)
     assert not np.isfinite(run_in_fp16(tmp_path / "model.fp16.onnx", inputs)[1]).any()
 

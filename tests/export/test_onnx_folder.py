@@ -20,15 +20,15 @@ from torch import Tensor, nn
 
 from docsplit.bundles.format import load
 from export.__main__ import main
-from export.checkpoint.onnx_folder import UNVERIFIED
-from export.checkpoint.source import open_source, reference_vectors
-from export.checkpoint.tokenizer import batches
-from export.checks.engines import open_engine
-from export.checks.finite import check_weights
+from export.engines import open_engine
 from export.errors import ExportError
-from export.graphs.graph import write_graph
+from export.gate import check_weights
+from export.graph import write_graph
+from export.onnx_folder import UNVERIFIED
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.source import open_source, reference_vectors
+from export.texts import batches
 from tests.export.checkpoints import cosines, encode
 from tests.export.conftest import save_sentence_transformer
 

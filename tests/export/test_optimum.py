@@ -16,12 +16,11 @@ from tokenizers import Tokenizer
 from docsplit.bundles.format import load
 from docsplit.bundles.manifest import ComparedGraph, Exporter
 from export.__main__ import main
-from export.checkpoint.source import open_source, reference_vectors
 from export.errors import ExportError
-from export.optimum.comparison import recommend
-from export.optimum.program import Optimum
+from export.optimum import Optimum, recommend
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.source import open_source, reference_vectors
 from tests.export.checkpoints import cosines, encode
 from tests.export.conftest import SIZES, save_sentence_transformer
 from tests.export.optimum_environment import CLI, by_custom_tasks, needs_optimum, program

@@ -12,11 +12,11 @@ from sentence_transformers.sentence_transformer.modules import Pooling, Transfor
 from tokenizers import Tokenizer, processors
 
 from docsplit.bundles.manifest import Pooling as PoolingName
-from export.checkpoint.source import Source, open_source, reference_vectors
-from export.checkpoint.tokenizer import batches
-from export.checks.engines import Encode, open_engine, openvino_engine
-from export.graphs.fp16 import FILE, fuse, write_fp16
-from export.graphs.graph import write_graph
+from export.engines import Encode, open_engine, openvino_engine
+from export.fp16 import FILE, fuse, write_fp16
+from export.graph import write_graph
+from export.source import Source, open_source, reference_vectors
+from export.texts import batches
 from tests.conftest import NIGHTLY
 from tests.export.checkpoints import WINDOW, cosines, save_encoder
 

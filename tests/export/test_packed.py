@@ -14,15 +14,14 @@ from onnx import numpy_helper
 from onnx.reference import ReferenceEvaluator
 from onnx.reference.op_run import OpRun
 
-from export.checkpoint.source import Source, open_source, reference_vectors
-from export.checkpoint.tokenizer import batches, write_tokenizer
-from export.checks.engines import Inputs, open_engine
+from export.engines import Inputs, open_engine
 from export.errors import ExportError
-from export.graphs.fp16 import fuse, write_fp16
-from export.graphs.graph import OUTPUT, write_graph
-from export.graphs.packed import FILE, pack, validate, write_packed
+from export.fp16 import PACKED_FILE, fuse, pack, validate, write_fp16, write_packed
+from export.graph import OUTPUT, write_graph
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.source import Source, open_source, reference_vectors
+from export.texts import batches, write_tokenizer
 from tests.service.test_cuda import why_not
 
 KERNELS = {
@@ -141,9 +140,9 @@ def test_packed_graphs_are_built_and_their_kernels_counted(
 ) -> None:
     embeddings = "EmbedLayerNormalization" if source.name == "tiny-bert" else "LayerNormalization"
     assert write_packed(fp16, tmp_path) == KERNELS | {embeddings: 1}
-    first = (tmp_path / FILE).read_bytes()
+    first = (tmp_path / PACKED_FILE).read_bytes()
     write_packed(fp16, tmp_path)
-    assert (tmp_path / FILE).read_bytes() == first
+    assert (tmp_path / PACKED_FILE).read_bytes() == first
 
 
 def test_onnx_runtime_reads_the_graph_and_lacks_only_the_kernels(
@@ -151,10 +150,10 @@ def test_onnx_runtime_reads_the_graph_and_lacks_only_the_kernels(
 ) -> None:
     write_packed(fp16, tmp_path)
     with pytest.raises(Exception, match=r"(?i)kernel|implementation") as refused:
-        onnxruntime.InferenceSession(tmp_path / FILE, providers=["CPUExecutionProvider"])
+        onnxruntime.InferenceSession(tmp_path / PACKED_FILE, providers=["CPUExecutionProvider"])
     assert type(refused.value).__name__ == "NotImplemented"
     # the control: a wrong graph is refused before the search for its kernels
-    broken = onnx.load(tmp_path / FILE)
+    broken = onnx.load(tmp_path / PACKED_FILE)
     next(n for n in broken.graph.node if n.op_type == "RestorePadding").input[1] = "nothing"
     with pytest.raises(Exception, match="nothing") as refused:
         onnxruntime.InferenceSession(broken.SerializeToString(), providers=["CPUExecutionProvider"])
@@ -225,7 +224,7 @@ def test_without_cuda_no_packed_graph_is_written(request_packed: Request, tmp_pa
         run(request_packed)
     assert not request_packed.dest.exists()
     with pytest.raises(ExportError, match="packed: this machine cannot measure its parity"):
-        open_engine("packed", tmp_path / FILE, threads=1)
+        open_engine("packed", tmp_path / PACKED_FILE, threads=1)
 
 
 @pytest.mark.gpu

@@ -7,9 +7,9 @@ import re
 import numpy as np
 import pytest
 
-from export.checks.parity import measure
-from export.checks.thresholds import misses
 from export.errors import ExportError
+from export.gate import measure
+from export.thresholds import misses
 
 N, D = 200, 64
 

@@ -10,7 +10,7 @@ import pytest
 
 from docsplit.corpora.errors import DataError
 from export.errors import ExportError
-from export.passages import read_passages
+from export.texts import read_passages
 
 
 @pytest.fixture(scope="module", autouse=True)

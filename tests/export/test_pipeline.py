@@ -15,19 +15,17 @@ from tokenizers import Tokenizer
 
 from docsplit.bundles.format import Bundle, load, seal
 from docsplit.bundles.manifest import PrecisionName
-from export import passages
+from export import fp16, texts
 from export.__main__ import main
-from export.checkpoint.source import Source, open_source, reference_vectors
-from export.checkpoint.tokenizer import batches
-from export.checks.engines import Inputs, open_engine
-from export.checks.thresholds import THRESHOLDS
+from export.engines import Inputs, open_engine
 from export.errors import ExportError
-from export.graphs import fp16
-from export.graphs.fp16 import Fused
-from export.graphs.graph import INPUTS, OUTPUT
-from export.graphs.packed import write_packed
+from export.fp16 import Fused, write_packed
+from export.graph import INPUTS, OUTPUT
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.source import Source, open_source, reference_vectors
+from export.texts import batches
+from export.thresholds import THRESHOLDS
 from tests.conftest import ONLY_NIGHTLY
 from tests.export.checkpoints import encode
 from tests.export.conftest import save_sentence_transformer
@@ -85,7 +83,7 @@ def test_the_manifest_describes_the_bundle(bundle: Bundle, shallow_folder: Path)
     assert made.precisions["int8"].ranges is None
     ranges = made.precisions["fp16"].ranges
     assert ranges is not None
-    assert (ranges.passages, ranges.fp32_nodes) == (passages.CALIBRATION, {})
+    assert (ranges.passages, ranges.fp32_nodes) == (texts.CALIBRATION, {})
     assert 1 < ranges.largest < ranges.limit
     for name, precision in made.precisions.items():
         assert precision.parity.paragraphs == 200

@@ -12,11 +12,10 @@ import onnxruntime
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from export.checkpoint.source import open_source, reference_vectors
-from export.checkpoint.tokenizer import batches, write_tokenizer
-from export.graphs.fp16 import FILE, Fused, fuse, write_fp16
-from export.graphs.graph import write_graph
-from export.graphs.positions import position_nodes
+from export.fp16 import FILE, Fused, fuse, position_nodes, write_fp16
+from export.graph import write_graph
+from export.source import open_source, reference_vectors
+from export.texts import batches, write_tokenizer
 from tests.export.checkpoints import save_encoder
 
 WINDOW = 96
@@ -37,7 +36,7 @@ def fused(
     tokenizer = write_tokenizer(source, folder, [TEXT])
     with pytest.MonkeyPatch.context() as patch:
         # as in folders of finished graphs, which hold no tables
-        patch.setattr("export.graphs.graph.tabled_buckets", lambda *_: nullcontext())
+        patch.setattr("export.graph.tabled_buckets", lambda *_: nullcontext())
         write_graph(source, folder / "model.onnx")
     pad = int(source.tokenizer.pad_token_id)
     inputs = batches(tokenizer, [TEXT], max_tokens=WINDOW, pad_token_id=pad, size=1)

@@ -15,15 +15,14 @@ import torch
 from onnx import helper, numpy_helper
 from transformers import BertModel
 
-import export.graphs.fp16
+import export.fp16
 from docsplit.bundles.manifest import Ranges
-from export.checkpoint.source import Source, open_source, reference_vectors
-from export.checkpoint.tokenizer import batches, write_tokenizer
-from export.checks.parity import measure
 from export.errors import ExportError
-from export.graphs.fp16 import FILE, fuse, write_fp16
-from export.graphs.graph import OUTPUT, TAIL, write_graph
-from export.graphs.ranges import FP16_MAX, SHARE, measure_ranges
+from export.fp16 import FILE, FP16_MAX, SHARE, fuse, measure_ranges, write_fp16
+from export.gate import measure
+from export.graph import OUTPUT, TAIL, write_graph
+from export.source import Source, open_source, reference_vectors
+from export.texts import batches, write_tokenizer
 
 Change = Callable[[BertModel], None]
 
@@ -111,7 +110,7 @@ def test_nodes_that_overflow_stay_fp32(
     vectors = run(model, source, sentences, tmp_path)
     assert (vectors * expected).sum(axis=1).min() > 0.9999
     # the control: converted without the ranges, the same encoder gives NaN
-    monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
+    monkeypatch.setattr(export.fp16, "measure_ranges", measure_nothing)
     _, narrow = converted(source, sentences, tmp_path)
     overflown = run(narrow, source, sentences, tmp_path)
     assert not np.isfinite(overflown).all()
@@ -157,7 +156,7 @@ def test_an_encoder_within_range_has_no_fp32_nodes(
     assert ranges.fp32_nodes == {}
     assert 1 < ranges.largest < 100
     with_ranges = (tmp_path / FILE).read_bytes()
-    monkeypatch.setattr(export.graphs.fp16, "measure_ranges", measure_nothing)
+    monkeypatch.setattr(export.fp16, "measure_ranges", measure_nothing)
     converted(source, sentences, tmp_path)
     assert (tmp_path / FILE).read_bytes() == with_ranges
 

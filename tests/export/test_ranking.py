@@ -7,7 +7,7 @@ import pytest
 import pytrec_eval
 from sklearn.metrics import ndcg_score
 
-from export.tasks.ranking import rank
+from export.tasks import rank
 
 
 def hand_made(seed: int) -> tuple[np.ndarray, list[dict[int, float]]]:

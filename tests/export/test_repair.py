@@ -15,15 +15,13 @@ from transformers import BertModel
 from docsplit.bundles.format import load, write
 from docsplit.bundles.manifest import PrecisionName
 from docsplit.engines.choice import detect
+from export import repair
 from export.__main__ import main
-from export.checks.thresholds import THRESHOLDS
-from export.destination import put_in_place
 from export.errors import ExportError, IncompleteError
-from export.pipeline import Request
+from export.pipeline import Request, put_in_place
 from export.pipeline import export as run
-from export.repair import repairing
-from export.repair.choice import Candidate, Choice
-from export.repair.repairing import MOST
+from export.repair import MOST, Candidate, Choice
+from export.thresholds import THRESHOLDS
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")
 Order = Callable[..., Request]
@@ -168,7 +166,7 @@ def test_a_missed_threshold_is_written_only_if_it_is_accepted(
     capsys: pytest.CaptureFixture[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(repairing, "MOST", -1.0)
+    monkeypatch.setattr(repair, "MOST", -1.0)
     refused = (
         r"cosine_mean 0\.999\d+ is below 0\.9999; .* would have to stay .*; --accept fp16 writes"
     )

@@ -21,17 +21,16 @@ from docsplit.bundles.manifest import BundleError, Manifest, RankParity
 from docsplit.engines.choice import detect
 from docsplit.windowing.pairs import PairTokenizer
 from export.__main__ import main
-from export.checks.engines import open_engine, openvino_engine
-from export.checks.thresholds import misses, remaining
+from export.engines import open_engine, openvino_engine
 from export.errors import ExportError
-from export.pipeline import Request
+from export.gate import PairGate
+from export.graph import write_pair_graph
+from export.pipeline import Request, export_reranker
 from export.progress import unreported
-from export.reranker.gate import PairGate
-from export.reranker.graph import write_pair_graph
-from export.reranker.pairs import inputs, make_pairs, rows, same_order
-from export.reranker.pipeline import export_reranker
-from export.reranker.source import is_reranker, open_pair_source
-from export.tasks.held_out import HeldOut
+from export.source import is_reranker, open_pair_source
+from export.tasks import HeldOut
+from export.texts import make_pairs, pair_inputs, pair_rows, same_order
+from export.thresholds import misses, remaining
 from service.server.opening import open_bundles
 from service.settings import Settings
 from tests.conftest import NIGHTLY, Server, serving
@@ -128,19 +127,21 @@ def test_scores_equal_those_of_torch(
 ) -> None:
     pairs = pairs_of(sentences)
     reference = logits(torch_model, pairs)
-    ids = rows(tokenizer, pairs)
+    ids = pair_rows(tokenizer, pairs)
     graph, tolerance = bundle.graph("fp16"), 0.02
     _, first = open_engine("fp16", graph, threads=1)
     _, second = openvino_engine(graph, threads=1, floating="f32")
     for encode in (first, second):
         for size in (1, 8):
-            found = np.concatenate([encode(batch) for batch in inputs(ids, size, 0)])[:, 0]
+            found = np.concatenate([encode(batch) for batch in pair_inputs(ids, size, 0)])[:, 0]
             assert np.abs(found - reference).max() < tolerance
     # the controls: the text asks and the query answers; both texts are of the first segment
     swapped = logits(torch_model, [(text, query) for query, text in pairs])
     assert np.abs(swapped - reference).max() > 10 * tolerance
     plain = PairTokenizer(bundle.path("tokenizer.json"), 64)
-    one_segment = np.concatenate([second(b) for b in inputs(rows(plain, pairs), 8, 0)])[:, 0]
+    one_segment = np.concatenate([second(b) for b in pair_inputs(pair_rows(plain, pairs), 8, 0)])[
+        :, 0
+    ]
     assert np.abs(one_segment - reference).max() > 10 * tolerance
 
 
@@ -303,7 +304,7 @@ def test_a_long_text_counts_by_its_best_window(
     assert len(windows) > 5
     assert "".join(long[window.start : window.end] for window in windows) == long
     _, encode = openvino_engine(bundle.graph("fp16"), threads=1, floating="f32")
-    found = [float(encode(inputs([window.ids], 1, 0)[0])[0, 0]) for window in windows]
+    found = [float(encode(pair_inputs([window.ids], 1, 0)[0])[0, 0]) for window in windows]
     answer = post(server, "/rerank", query=QUERY, texts=[long], raw_scores=True)
     assert answer.json()[0]["score"] == pytest.approx(max(found), abs=1e-3)
     tokens = sum(len(window.ids) for window in windows)

@@ -21,9 +21,8 @@ from sentence_transformers.sentence_transformer.modules import (
 from torch import nn
 from transformers import GPT2Config, GPT2Model
 
-from export.checkpoint.modules import describe
-from export.checkpoint.source import open_source
 from export.errors import ExportError
+from export.source import describe, open_source
 from tests.export.conftest import save_sentence_transformer
 
 

@@ -18,11 +18,11 @@ from torch import nn
 from transformers import PreTrainedTokenizerFast
 
 from docsplit.bundles.format import load
-from export.checkpoint.source import open_source, reference_vectors
-from export.checks.engines import open_engine, source_engine
+from export.engines import open_engine, source_engine
 from export.errors import ExportError
 from export.pipeline import Request
 from export.pipeline import export as run
+from export.source import open_source, reference_vectors
 from tests.export.checkpoints import cosines, encode
 
 DIMENSIONS = 24

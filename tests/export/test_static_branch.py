@@ -12,10 +12,9 @@ from sentence_transformers import SentenceTransformer
 from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
 from docsplit.bundles.format import Bundle, load
-from export.checkpoint.own_code import only_own_code, save_with_code
-from export.checkpoint.source import open_source
 from export.errors import ExportError
 from export.pipeline import Request, export
+from export.source import only_own_code, open_source, save_with_code
 from tests.export.checkpoints import encode, opened
 from training.settings import BackboneSettings
 from training.trainer.output import save_joined

@@ -15,13 +15,9 @@ from docsplit.corpora.errors import DataError
 from docsplit.corpora.fields import Fields
 from docsplit.corpora.reading import read_judged, read_labelled
 from docsplit.corpora.sets import Judged, Labelled
-from export.checks.thresholds import misses, refusal
 from export.errors import ExportError
-from export.tasks.held_out import HeldOut, read_tasks
-from export.tasks.loss import LIMITS, figure, judge
-from export.tasks.probe import Probe
-from export.tasks.retrieval import Retrieval
-from export.tasks.task import Task
+from export.tasks import LIMITS, HeldOut, Probe, Retrieval, Task, figure, judge, read_tasks
+from export.thresholds import misses, refusal
 from tests.export.held_out import write_judged, write_labelled, write_rows
 
 

@@ -12,7 +12,7 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import PreTrainedTokenizerFast
 
-from export.checkpoint.static_branch import StaticBranch
+from export.static_branch import StaticBranch
 from tests.training.conftest import WORDS
 from training.backbones.static import StaticBackbone
 from training.command_line import parse

@@ -10,8 +10,7 @@ from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel, AutoTokenizer, PreTrainedTokenizerBase
 from transformers.utils.hub import cached_file
 
-from export.checkpoint.requirements import positions
-from export.hub import absence
+from export.requirements import absence, positions
 from training.backbones.dropout import SHARES, install
 from training.backbones.extend import extend
 from training.backbones.static import StaticBackbone

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 from torch import Tensor
 
-from export.tasks.ranking import rank
+from export.tasks import rank
 
 _RESAMPLES = 2_000
 _AT_ONCE = 2**18

@@ -15,9 +15,8 @@ from rich.text import Text
 
 from docsplit.corpora.errors import DataError
 from docsplit.corpora.fields import Fields, add_field_flags
-from export.checks.options import count
 from export.errors import explained
-from export.interruption import interruptible
+from export.options import count, interruptible
 from training.errors import SettingsError, TrainingError
 from training.evaluation.encoders.precision import add_precision_flag
 

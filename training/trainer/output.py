@@ -13,8 +13,8 @@ from safetensors import SafetensorError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from export.checkpoint.own_code import only_own_code, save_with_code
-from export.checkpoint.static_branch import StaticBranch
+from export.source import only_own_code, save_with_code
+from export.static_branch import StaticBranch
 from training.backbones.encoder import Encoder
 from training.backbones.static import StaticBackbone
 from training.errors import OutputError

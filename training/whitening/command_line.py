@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 
 from docsplit.corpora.fields import Fields, add_field_flags
-from export.checkpoint.own_code import only_own_code, save_with_code
-from export.checks.options import count
+from export.options import count
+from export.source import only_own_code, save_with_code
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.opening import opened

@@ -12,7 +12,7 @@ import pytest
 from docsplit.corpora.catalogue import discover
 from docsplit.corpora.fields import Fields
 from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
-from export.tasks.retrieval import Retrieval as Export
+from export.tasks import Retrieval as Export
 from tests.training.evaluation.conftest import TOPICS
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Reading, Representation, Vectors

@@ -9,7 +9,7 @@ from docsplit.engines.choice import ArithmeticWish, choose, detect
 from docsplit.windowing.documents import document_vectors, read
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.weighing import Weighing
-from export.checks.engines import named, open_chosen
+from export.engines import named, open_chosen
 from training.evaluation.encoders.interface import Reading, Vectors
 
 _BATCH_TOKENS = 2048

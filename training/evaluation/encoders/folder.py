@@ -13,9 +13,8 @@ import torch
 from docsplit.windowing.batches import Wide
 from docsplit.windowing.documents import document_vectors, read
 from docsplit.windowing.tokens import DocumentTokenizer
-from export.checkpoint.own_code import only_own_code
-from export.checkpoint.requirements import positions
-from export.hub import absence
+from export.requirements import absence, positions
+from export.source import only_own_code
 from training.data.specials import whole_text_tokenizer
 from training.errors import SettingsError
 from training.evaluation.encoders.interface import Reading, Vectors

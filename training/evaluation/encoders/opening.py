@@ -9,7 +9,7 @@ from docsplit.bundles import format as bundle
 from docsplit.bundles.manifest import MANIFEST, BundleError
 from docsplit.engines.choice import ArithmeticWish
 from export.errors import ExportError
-from export.hub import absence
+from export.requirements import absence
 from training.errors import SettingsError
 from training.evaluation.encoders.cached import CachedEncoder
 from training.evaluation.encoders.interface import Encoder, Representation

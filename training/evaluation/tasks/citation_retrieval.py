@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from docsplit.corpora.sets import Linked
-from export.tasks.ranking import Ranked, rank
+from export.tasks import Ranked, rank
 from training.evaluation.encoders.interface import Features, Representation
 from training.evaluation.probes.pairs import balanced
 from training.evaluation.probes.perceptron import scores, train

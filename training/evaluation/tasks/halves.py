@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
-from export.tasks.ranking import rank
+from export.tasks import rank
 from training.data.sentences import split_sentences
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.encoders.store import text_digest

@@ -7,7 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from docsplit.corpora.sets import Labelled, Linked
-from export.tasks.ranking import rank
+from export.tasks import rank
 from training.evaluation.encoders.interface import Reading, Representation
 from training.evaluation.probes.classifier import classify
 from training.evaluation.results import Figure, Measured, Series

@@ -6,7 +6,7 @@ from typing import ClassVar
 import numpy as np
 
 from docsplit.corpora.sets import Judged
-from export.tasks.ranking import rank
+from export.tasks import rank
 from training.evaluation.encoders.interface import Representation
 from training.evaluation.results import Figure, Measured
 from training.evaluation.tasks.task import Options, Task

@@ -14,9 +14,8 @@ from sentence_transformers.sentence_transformer import modules as parts
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoTokenizer
 
-from export.checkpoint.widening import is_half, widen
 from export.errors import ExportError
-from export.storage import open_session
+from export.storage import is_half, open_session, widen
 
 GRAPH = "model.onnx"
 HALF_GRAPH = "model_fp16.onnx"

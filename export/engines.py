@@ -9,8 +9,8 @@ import numpy as np
 from docsplit.bundles.manifest import PrecisionName
 from docsplit.engines.choice import Choice
 from docsplit.engines.openvino_cpu import compile_parts, openvino_core
-from export.checkpoint.source import Source
 from export.errors import ExportError
+from export.source import Source
 
 Inputs = dict[str, np.ndarray]
 Encode = Callable[[Inputs], np.ndarray]

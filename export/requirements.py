@@ -1,20 +1,141 @@
-"""What a bundle requires of a checkpoint: architecture, size, tokenizer and window."""
+"""What a bundle requires of a checkpoint: its files, card, architecture, size, tokenizer and
+window.
+"""
 
 import hashlib
 import json
 import os
+import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from pathlib import Path
+from pathlib import Path, PurePosixPath, PureWindowsPath
 from typing import Any, cast
 
+import yaml
+from huggingface_hub import ModelCard, constants, get_hf_file_metadata, hf_hub_url
+from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+from huggingface_hub.file_download import repo_folder_name
 from safetensors import SafetensorError, safe_open
+from sentence_transformers.util import load_dir_path, load_file_path
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from export.checkpoint import long_attention
+from docsplit.bundles.manifest import MANIFEST
+from export.attention import LONG_MODEL_TYPE
 from export.errors import ExportError
+
+# Say why no library can open an encoder, before one asks an unreachable hub for each file.
+
+_SECONDS = 10
+
+
+def absence(source: str) -> str | None:
+    """Why there is no encoder to open; None if it is a folder or the hub may have it.
+
+    Without a connection the libraries repeat their requests for minutes. What the hub answers is
+    left to them.
+
+    Args:
+        source: folder or hub name.
+    """
+    folder = Path(source).expanduser()
+    if (folder / MANIFEST).is_file():
+        return "a bundle; give the encoder that it was made from"
+    if folder.is_dir():
+        return None
+    if folder.exists():
+        return "a file; give the folder of an encoder"
+    try:
+        address = hf_hub_url(source, "config.json")
+        name = repo_folder_name(repo_id=source, repo_type="model")
+    except HFValidationError:
+        return "no such folder"
+    # what was downloaded before needs no connection
+    if constants.HF_HUB_OFFLINE or Path(constants.HF_HUB_CACHE, name).is_dir():
+        return None
+    try:
+        get_hf_file_metadata(address, timeout=_SECONDS)
+    except HfHubHTTPError:
+        return None
+    except Exception as error:  # noqa: BLE001 - the errors of httpx or of requests, by its version
+        return (
+            f"no such folder, and {constants.ENDPOINT} cannot be reached to look for a model of "
+            f"that name ({error}); correct the path, or connect this machine"
+        )
+    return None
+
+
+# Read what a checkpoint's model card declares.
+
+# SPDX identifiers of the hub's licence names, which are in lower case
+_SPDX = {
+    name.lower(): name
+    for name in (
+        "AFL-3.0",
+        "AGPL-3.0",
+        "Apache-2.0",
+        "BSD-2-Clause",
+        "BSD-3-Clause",
+        "CC-BY-4.0",
+        "CC-BY-NC-4.0",
+        "CC-BY-NC-SA-4.0",
+        "CC-BY-SA-4.0",
+        "CC0-1.0",
+        "GPL-3.0",
+        "LGPL-3.0",
+        "MIT",
+        "MPL-2.0",
+        "Unlicense",
+    )
+}
+# what the hub writes if no identifier fits
+_NONE = ("other", "unknown")
+_DIMENSIONS = re.compile(r'"matryoshka_dims":\s*(\[[\d\s,]+\])')
+# no length of a vector has more digits
+_NUMBER = re.compile(r"\b\d{1,9}\b")
+
+
+def read_card(source: str) -> str:
+    """The text of the checkpoint's ``README.md``; empty without one."""
+    path = load_file_path(source, "README.md")
+    return "" if path is None else Path(path).read_text(encoding="utf-8", errors="replace")
+
+
+def licence(source: str, card: str) -> str:
+    """The SPDX identifier of the licence that a model card names.
+
+    Raises:
+        ExportError: the card names none.
+    """
+    try:
+        named = ModelCard(card, ignore_metadata_errors=True).data.get("license")
+    except (ValueError, yaml.YAMLError):
+        named = None
+    if not isinstance(named, str) or named.lower() in _NONE:
+        raise ExportError(
+            f"{source}: its model card names no licence; name the weights' licence with --licence"
+        )
+    return _SPDX.get(named.lower(), named)
+
+
+def matryoshka(config: Any, card: str, dimensions: int) -> list[int]:
+    """Lengths to which vectors may be cut, as the checkpoint declares them; the longest first.
+
+    Jina writes them into ``config.json``. sentence-transformers writes the parameters of
+    ``MatryoshkaLoss`` into the model card (Kusupati et al. 2022, arXiv:2205.13147).
+    """
+    declared = getattr(config, "matryoshka_dimensions", None)
+    if declared is None:
+        found = _DIMENSIONS.search(card)
+        declared = [int(one) for one in _NUMBER.findall(found[1])] if found else []
+    # config.json may hold anything
+    lengths = declared if isinstance(declared, list) else []
+    whole = {one for one in lengths if type(one) is int and 0 < one < dimensions}
+    return sorted(whole, reverse=True)
+
+
+# What a bundle requires of a checkpoint: architecture, size, tokenizer and window.
 
 # Encoders whose graphs both the fp16 fusion and the int8 quantiser support. Each has a test.
 FAMILIES = (
@@ -23,7 +144,7 @@ FAMILIES = (
     "camembert",
     "deberta-v2",
     "distilbert",
-    long_attention.MODEL_TYPE,
+    LONG_MODEL_TYPE,
     "electra",
     "mistral",
     "modernbert",
@@ -257,7 +378,7 @@ def positions(encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerBase) -> i
         return None
     if config.model_type in ("camembert", "mpnet", "roberta", "xlm-roberta"):
         return int(found) - int(tokenizer.pad_token_id) - 1
-    if config.model_type == long_attention.MODEL_TYPE:
+    if config.model_type == LONG_MODEL_TYPE:
         return int(found) - int(config.position_offset)
     return int(found)
 
@@ -275,3 +396,132 @@ def first_line(error: Exception) -> str:
     """The first line of an error's message, and the second one if the first announces it."""
     first, *rest = str(error).strip().splitlines() or [type(error).__name__]
     return f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first
+
+
+# Check a checkpoint's files before a library opens them.
+
+
+def locate(source: str, *, trusted: bool) -> tuple[str, str, str]:
+    """Find a checkpoint and check its files.
+
+    Args:
+        source: folder or hub name.
+        trusted: whether the user trusts the source's code.
+
+    Returns:
+        What libraries open, its name without a path, and its model card.
+
+    Raises:
+        ExportError: there is no such encoder, it cannot be opened, or ``check_files`` refuses it.
+    """
+    reason = absence(source)
+    if reason is not None:
+        raise ExportError(f"{source}: {reason}")
+    folder = Path(source).expanduser()
+    path = str(folder) if folder.is_dir() else source
+    try:
+        check_files(path, trusted=trusted)
+        card = read_card(path)
+    except OSError as error:  # the hub's errors, too
+        raise ExportError(f"{source}: cannot be opened: {first_line(error)}") from error
+    return path, folder.resolve().name if folder.is_dir() else source, card
+
+
+def transformer_folder(source: str) -> str:
+    """Folder or hub name of a checkpoint's transformer, which may lie in a folder of its own."""
+    listed = load_file_path(source, "modules.json")
+    inside = _paths(source, Path(listed))[0] if listed else ""
+    if not inside:
+        return source
+    if Path(source).is_dir():
+        return str(Path(source, inside))
+    return str(load_dir_path(source, inside))
+
+
+def check_files(source: str, *, trusted: bool) -> None:
+    """Refuse files that read outside the checkpoint, and weights that may hold code.
+
+    Args:
+        source: folder or hub name.
+        trusted: whether the user trusts the source's code.
+
+    Raises:
+        ExportError: ``modules.json`` is no list of modules, it or an index of weights names a path
+            outside the checkpoint, or the only weights are pickled.
+    """
+    if listed := load_file_path(source, "modules.json"):
+        _check_modules(source, Path(listed))
+    # an ONNX folder may have its settings next to its graph
+    if (beside := Path(source, "onnx", "modules.json")).is_file():
+        _check_modules(source, beside)
+    if not Path(source).is_dir():
+        return
+    for pattern in ("*.safetensors.index.json", "pytorch_model*.index.json"):
+        for index in sorted(Path(source).rglob(pattern)):
+            _check_index(index, source, trusted=trusted)
+    # before a library reads them
+    check_memory(_weights(Path(source)), source)
+    if trusted:
+        return
+    pickled = sorted(Path(source).rglob("pytorch_model*.bin"))
+    for weights in pickled:
+        if not any(weights.parent.glob("*.safetensors")):
+            raise ExportError(
+                f"{source}: {weights.relative_to(source)} is a pickle, which can run code when it "
+                "is opened; store the weights as safetensors, or allow it with --trust-remote-code"
+            )
+
+
+def _check_modules(source: str, listed: Path) -> None:
+    """Refuse a list of modules with paths outside the checkpoint."""
+    root, local = Path(source).resolve(), Path(source).is_dir()
+    shown = listed.relative_to(source).as_posix() if local else listed.name
+    for path in _paths(source, listed, shown):
+        if _leaves(path):
+            raise ExportError(f"{source}: {shown} names {path!r}, a path outside the checkpoint")
+        if local and not (listed.parent / path).resolve().is_relative_to(root):
+            raise ExportError(f"{source}: {path} is a link that leads outside the folder")
+
+
+def _check_index(index: Path, source: str, *, trusted: bool) -> None:
+    """Refuse parts of weights outside the checkpoint, and pickled ones."""
+    shown = index.relative_to(source)
+    try:
+        files = {str(name) for name in json.loads(index.read_text("utf-8"))["weight_map"].values()}
+    except (AttributeError, KeyError, RecursionError, TypeError, ValueError) as error:
+        raise ExportError(f"{source}: {shown} is no index of weights") from error
+    for name in sorted(files):
+        if _leaves(name):
+            raise ExportError(f"{source}: {shown} names {name!r}, a path outside the checkpoint")
+        if not trusted and not name.endswith(".safetensors") and _is_used(index):
+            raise ExportError(
+                f"{source}: {shown} names {name!r}, a pickle, which can run code when it is "
+                "opened; store the weights as safetensors, or allow it with --trust-remote-code"
+            )
+
+
+def _is_used(index: Path) -> bool:
+    """Whether no safetensors come before the weights of an index."""
+    own = index.name.endswith(".safetensors.index.json")
+    return own or not any(index.parent.glob("*.safetensors"))
+
+
+def _weights(folder: Path) -> int:
+    """Bytes of a folder's weights, which it may hold in several formats, each perhaps in parts."""
+    formats = ("*.safetensors", "pytorch_model*.bin", "*.onnx", "*.onnx_data")
+    sizes = [[file.stat().st_size for file in folder.rglob(pattern)] for pattern in formats]
+    # a folder may hold an ONNX graph in several precisions
+    return max(sum(sizes[0]), sum(sizes[1]), *(max(one, default=0) for one in sizes[2:]))
+
+
+def _paths(source: str, listed: Path, shown: str = "modules.json") -> list[str]:
+    try:
+        modules = json.loads(listed.read_text(encoding="utf-8"))
+        return [str(module.get("path", "")) for module in modules]
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ExportError(f"{source}: {shown} is not a list of modules") from error
+
+
+def _leaves(path: str) -> bool:
+    posix, windows = PurePosixPath(path), PureWindowsPath(path)
+    return posix.is_absolute() or bool(windows.anchor) or ".." in windows.parts

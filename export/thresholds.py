@@ -5,7 +5,7 @@ from typing import Any, get_args
 
 from docsplit.bundles.manifest import Contents, Parity, PrecisionName, RankParity, TaskName
 from export.errors import ExportError
-from export.tasks.loss import LIMITS
+from export.tasks import LIMITS
 
 # Lowest figures of a graph's vectors. Users feel the neighbours and the mean. The lowest cosine
 # only shows that no text is broken: correct fp16 of an encoder of 110 M weights reaches .9996 on
@@ -112,7 +112,7 @@ def agreed(manifest: Contents[Any]) -> dict[str, float]:
 
 
 def error_of(parity: AnyParity) -> float:
-    """The mean distance of a graph's outputs to the source's, see ``export.checks.parity``."""
+    """The mean distance of a graph's outputs to the source's, see ``export.gate``."""
     return parity.score_error_mean if isinstance(parity, RankParity) else 1 - parity.cosine_mean
 
 

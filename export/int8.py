@@ -15,7 +15,7 @@ from openvino._offline_transformations import compress_quantize_weights_transfor
 
 from docsplit.engines.openvino_cpu import openvino_core
 from export.errors import ExportError
-from export.graphs.graph import TAIL
+from export.graph import TAIL
 from export.storage import save_openvino
 
 FILE = "model.int8.xml"

@@ -1,27 +1,162 @@
-"""Sliding-window attention with a global first token, as ONNX.
+"""Attention and positions in forms that a trace keeps exactly."""
 
-In long checkpoints of the training each token attends to ``window`` tokens on either side and to
-the first token, which attends to all (Beltagy et al. 2020, "Longformer", section 3.1). A direct
-trace of this attention would use three windows of keys even for a query of ten words. The export
-therefore traces it as one operator and then defines this operator in standard operators. The
-definition uses dense attention if every token reaches every other, otherwise blocks of queries.
-Time and memory thus grow with the length, not with its square.
-"""
-
-from collections.abc import Iterator
-from contextlib import contextmanager
+import inspect
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, cast
 
+import numpy as np
 import onnx
 import onnx.inliner
 import onnx.parser
 import torch
 from torch import Tensor, nn
 from transformers import PretrainedConfig, PreTrainedModel
+from transformers.models.deberta_v2 import modeling_deberta_v2
 
-MODEL_TYPE = "docsplit_long_bert"
-DOMAIN = "docsplit"
+from export.errors import ExportError
+
+# Rotary positions as tables.
+#
+# Without tables, a graph would compute angles in its own precision. In bf16, position 301
+# becomes 300 or 302. In fp16, angles beyond position 2,048 are wrong by up to a radian and
+# more.
+
+# Scalings with frequencies that do not depend on the length of the text.
+ROPE_TYPES = ("default", "linear", "llama3", "yarn")
+# Services pad windows to multiples of a few tokens, perhaps beyond the longest window.
+_ROUND = 64
+_SHARED = "shared"
+
+
+class RotationTables(nn.Module):
+    """Cosines and sines of positions below ``tokens``, as ``rotary`` computes them in fp32.
+
+    Args:
+        rotary: the encoder's module.
+        layer_types: kinds of layers with rotations of their own; empty if all layers share one.
+        tokens: number of positions.
+    """
+
+    def __init__(self, rotary: nn.Module, layer_types: list[str], tokens: int) -> None:
+        super().__init__()
+        positions = torch.arange(tokens).unsqueeze(0)
+        for kind in layer_types or [_SHARED]:
+            found = rotary(torch.zeros(1), positions, *([kind] if layer_types else []))
+            for name, table in zip(("cos", "sin"), found, strict=True):
+                self.register_buffer(f"{kind}_{name}", table[0])
+
+    def forward(
+        self, x: Tensor, position_ids: Tensor, layer_type: str = "shared"
+    ) -> tuple[Tensor, Tensor]:
+        """``position_ids`` int64 ``[1, tokens]`` → cosines and sines, float32
+        ``[1, tokens, head]``."""
+        cos, sin = (cast(Tensor, getattr(self, f"{layer_type}_{name}")) for name in ("cos", "sin"))
+        return cos[position_ids], sin[position_ids]
+
+
+def positions_of(tokens: int) -> int:
+    """Positions of a table for windows of ``tokens``, and for their padding."""
+    return -(-tokens // _ROUND) * _ROUND
+
+
+def check_rotations(encoder: PreTrainedModel, source: str) -> None:
+    """Refuse a scaling that a table cannot represent.
+
+    Raises:
+        ExportError: the angles of a position depend on the text's length.
+    """
+    if not hasattr(encoder, "rotary_emb"):
+        return
+    parameters: dict[str, Any] = cast(Any, encoder.config).rope_parameters
+    kinds = parameters if "rope_type" not in parameters else {"all layers": parameters}
+    for kind, settings in kinds.items():
+        rope = settings["rope_type"]
+        if rope not in ROPE_TYPES:
+            raise ExportError(
+                f"{source}: rope_type {rope} of {kind} is unsupported, because it changes with the "
+                f"text's length; {', '.join(ROPE_TYPES)} are supported"
+            )
+
+
+@contextmanager
+def tabled_rotations(encoder: PreTrainedModel, tokens: int) -> Iterator[None]:
+    """In this context ``encoder`` reads its rotations from tables for windows of ``tokens``.
+
+    Encoders without rotary positions do not change.
+    """
+    if not hasattr(encoder, "rotary_emb"):
+        yield
+        return
+    rotary = cast(nn.Module, encoder.rotary_emb)
+    by_kind = "layer_type" in inspect.signature(rotary.forward).parameters
+    kinds = sorted(set(cast(Any, encoder.config).layer_types)) if by_kind else []
+    with torch.no_grad():
+        encoder.rotary_emb = RotationTables(rotary, kinds, positions_of(tokens))
+    try:
+        yield
+    finally:
+        encoder.rotary_emb = rotary
+
+
+# Relative positions as tables.
+#
+# MPNet and DeBERTa put the distance of two tokens into a bucket by its logarithm (Raffel et al.
+# 2020, arXiv:1910.10683, section 2.1). A graph would compute it in its own precision, and the
+# attention would read the wrong bias. With the divisor in fp16, the distances 16, 32 and 64 of
+# MPNet fall into another bucket; in bf16, so do 73 of the 383 distances of DeBERTa-v3 that
+# share buckets.
+
+_Bucket = Callable[..., Tensor]
+# the names of the function in transformers
+_MPNET = "relative_position_bucket"
+_DEBERTA = "make_log_bucket_position"
+
+
+@contextmanager
+def tabled_buckets(encoder: PreTrainedModel, tokens: int) -> Iterator[None]:
+    """In this context ``encoder`` reads its buckets from tables for windows of ``tokens``.
+
+    Encoders without such buckets do not change.
+    """
+    size = positions_of(tokens)
+    with ExitStack() as restored:
+        for module in encoder.modules():
+            if bucket := getattr(module, _MPNET, None):
+                setattr(module, _MPNET, _tabled(bucket, size))
+                restored.callback(delattr, module, _MPNET)
+        if encoder.config.model_type == "deberta-v2":
+            bucket = modeling_deberta_v2.make_log_bucket_position
+            setattr(modeling_deberta_v2, _DEBERTA, _tabled(bucket, size))
+            restored.callback(setattr, modeling_deberta_v2, _DEBERTA, bucket)
+        yield
+
+
+def _tabled(bucket: _Bucket, tokens: int) -> _Bucket:
+    """``bucket`` as a table of the distances below ``tokens``."""
+
+    def read(distances: Tensor, *settings: int, **named: int) -> Tensor:
+        """``distances`` int64 of any shape → buckets int64 of this shape."""
+        found = bucket(torch.arange(1 - tokens, tokens), *settings, **named)
+        # a trace does not follow values through NumPy, so it keeps the table
+        table = torch.from_numpy(found.numpy().astype(np.int64))
+        return table[distances + (tokens - 1)]
+
+    return read
+
+
+# Sliding-window attention with a global first token, as ONNX.
+#
+# In long checkpoints of the training each token attends to ``window`` tokens on either side and
+# to the first token, which attends to all (Beltagy et al. 2020, "Longformer", section 3.1). A
+# direct trace of this attention would use three windows of keys even for a query of ten words.
+# The export therefore traces it as one operator and then defines this operator in standard
+# operators. The definition uses dense attention if every token reaches every other, otherwise
+# blocks of queries. Time and memory thus grow with the length, not with its square.
+
+LONG_MODEL_TYPE = "docsplit_long_bert"
+LONG_DOMAIN = "docsplit"
 OPERATOR = "LongAttention"
 # Added to a score, it makes the weight zero in both fp32 and fp16.
 _NEVER = -5_000.0
@@ -58,7 +193,7 @@ def define(path: Path, config: PretrainedConfig, opset: int) -> None:
     text = _definition(window, config.num_attention_heads, width, opset)
     model.functions.append(onnx.parser.parse_function(text))
     model = onnx.inliner.inline_local_functions(model)
-    kept = [entry for entry in model.opset_import if entry.domain != DOMAIN]
+    kept = [entry for entry in model.opset_import if entry.domain != LONG_DOMAIN]
     del model.opset_import[:]
     model.opset_import.extend(kept)
     onnx.checker.check_model(model, full_check=True)
@@ -84,7 +219,7 @@ class _Operator(torch.autograd.Function):
 
     @staticmethod
     def symbolic(graph: Any, q: Any, k: Any, v: Any, valid: Any) -> Any:
-        return graph.op(f"{DOMAIN}::{OPERATOR}", q, k, v, valid).setType(q.type())
+        return graph.op(f"{LONG_DOMAIN}::{OPERATOR}", q, k, v, valid).setType(q.type())
 
 
 def _definition(window: int, heads: int, width: int, opset: int) -> str:
@@ -99,7 +234,7 @@ def _definition(window: int, heads: int, width: int, opset: int) -> str:
     reach = 2 * window + block
     hidden = heads * width
     return f"""
-<domain: "{DOMAIN}", opset_import: ["": {opset}]>
+<domain: "{LONG_DOMAIN}", opset_import: ["": {opset}]>
 {OPERATOR} (q, k, v, valid) => (mixed) {{
   zero = Constant <value = int64 {{0}}> ()
   one = Constant <value = int64 {{1}}> ()

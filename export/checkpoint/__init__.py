@@ -1,1 +1,0 @@
-"""Read a checkpoint: its modules, attention, position codes and tokenizer."""

@@ -1,1 +1,0 @@
-"""Compare graphs with their checkpoint: parity, finite values, and the gate of tasks."""

@@ -1,0 +1,524 @@
+"""The gate measures graphs against their source."""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Protocol
+
+import numpy as np
+import onnx
+import torch
+from scipy.special import expit
+from tokenizers import Tokenizer
+
+from docsplit.bundles.manifest import Parity, PrecisionName, RankParity, TaskParity
+from docsplit.engines.openvino_cpu import openvino_core
+from docsplit.windowing.documents import BY_TOKENS, Window, document_vectors, read
+from docsplit.windowing.pairs import PairTokenizer
+from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.weighing import Weighing
+from export.engines import Encode, Inputs, named, open_engine, source_engine
+from export.errors import ExportError
+from export.progress import Report
+from export.source import Checkpoint, Pair, PairSource, Source, reference_scores, reference_vectors
+from export.tasks import Task, figure, judge
+from export.texts import TEXTS, batches, pair_inputs, pair_rows, same_order
+from export.thresholds import AnyParity, Given, floors, losses, rank_limits
+
+# Check that the weights of a source, the constants of a graph and their outputs are finite.
+
+
+def check_weights(source: Checkpoint) -> None:
+    """Check every parameter of a checkpoint.
+
+    Raises:
+        ExportError: a parameter is not finite. The message names it.
+    """
+    for name, tensor in source.model.state_dict().items():
+        if tensor.is_floating_point() and not torch.isfinite(tensor).all():
+            raise ExportError(f"{source.name}: the weight {name} holds values that are not finite")
+
+
+def check_values(what: str, sides: Mapping[str, np.ndarray]) -> None:
+    """Check what the sides of a comparison computed.
+
+    Args:
+        what: the checkpoint or precision that is compared.
+        sides: the values by the name of their side.
+
+    Raises:
+        ExportError: a value is not finite. The message names ``what`` and the side.
+    """
+    for side, values in sides.items():
+        if not np.isfinite(values).all():
+            raise ExportError(f"{what}: {side} gives values that are not finite")
+
+
+def check_graph(precision: PrecisionName, path: Path) -> None:
+    """Check every constant of a written graph.
+
+    Raises:
+        ExportError: a constant is not finite. The message names the file and the constant.
+    """
+    for name, values in (_openvino if precision == "int8" else _onnx)(path):
+        # A single infinity is a bound, for example for masking attention.
+        wrong = np.isnan(values) if values.size == 1 else ~np.isfinite(values)
+        if wrong.any():
+            raise ExportError(f"{path.name}: the constant {name} holds values that are not finite")
+
+
+def _onnx(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    model = onnx.load(path)
+    yield from _tensors(model.graph.initializer, model.graph.node)
+    for function in model.functions:
+        yield from _tensors([], function.node)
+
+
+def _tensors(
+    initializers: Iterable[onnx.TensorProto], nodes: Iterable[onnx.NodeProto]
+) -> Iterator[tuple[str, np.ndarray]]:
+    held = [(tensor.name, tensor) for tensor in initializers]
+    for node in nodes:
+        for attribute in node.attribute:
+            if attribute.type == onnx.AttributeProto.TENSOR:
+                held.append((node.output[0], attribute.t))
+            elif attribute.type == onnx.AttributeProto.GRAPH:
+                yield from _tensors(attribute.g.initializer, attribute.g.node)
+    for name, tensor in held:
+        values = onnx.numpy_helper.to_array(tensor)
+        if np.issubdtype(values.dtype, np.floating):
+            yield name, values
+
+
+def _openvino(path: Path) -> Iterator[tuple[str, np.ndarray]]:
+    for op in openvino_core().read_model(path).get_ops():
+        if op.get_type_name() == "Constant" and op.get_element_type().is_real():
+            yield op.get_friendly_name(), op.data
+
+
+# Compare a graph's vectors with those of the checkpoint.
+
+
+def measure(
+    precision: PrecisionName,
+    vectors: np.ndarray,
+    reference: np.ndarray,
+    *,
+    engine: str,
+    thresholds: Mapping[str, float] | None = None,
+) -> Parity:
+    """Compare unit vectors, float32 ``[paragraphs, dimensions]``, with those of the fp32 source.
+
+    The result may miss ``thresholds``, by default those of ``precision``.
+
+    Raises:
+        ExportError: a vector is not finite or not of length 1.
+    """
+    if vectors.shape != reference.shape:
+        raise ExportError(
+            f"{precision}: the vectors have shape {vectors.shape}, the source's {reference.shape}"
+        )
+    check_values(precision, {"the source": reference, "the graph": vectors})
+    lengths = np.linalg.norm(vectors, axis=1)
+    if np.abs(lengths - 1).max() > 1e-3:
+        raise ExportError(f"{precision}: a vector has length {lengths.min():.4f}, not 1")
+    figures: dict[str, Any] = {**compare(vectors, reference)}
+    limits = floors(precision) if thresholds is None else thresholds
+    return Parity(paragraphs=len(vectors), **figures, engine=engine, thresholds=dict(limits))
+
+
+def compare(vectors: np.ndarray, reference: np.ndarray) -> dict[str, float]:
+    """The gate's figures, by the names of their thresholds: mean and lowest cosine of unit vectors
+    float32 ``[paragraphs, dimensions]`` to the source's, and the share of paragraphs whose nearest
+    other one is the same."""
+    each = cosines(vectors, reference)
+    return {
+        "cosine_mean": _rounded(each.mean()),
+        "cosine_min": _rounded(each.min()),
+        "neighbour_agreement": _rounded((_nearest(vectors) == _nearest(reference)).mean()),
+    }
+
+
+def cosines(vectors: np.ndarray, reference: np.ndarray) -> np.ndarray:
+    """Cosines of unit vectors, row by row, float64 ``[paragraphs]``."""
+    found: np.ndarray = (vectors.astype(np.float64) * reference).sum(axis=1)
+    return found
+
+
+def distance(outputs: np.ndarray, exact: np.ndarray) -> float:
+    """How far a graph's outputs are from the exact ones, mean of the texts.
+
+    For unit vectors it is 1 - cosine. For the outputs of a re-ranker, float ``[pairs, 1]``, it is
+    the absolute difference of the scores.
+    """
+    if exact.shape[1] == 1:
+        return float(np.abs(score(outputs) - score(exact)).mean())
+    return float(1 - (outputs * exact).sum(axis=1).mean())
+
+
+def score(logits: np.ndarray) -> np.ndarray:
+    """The scores of a re-ranker's outputs, from 0 to 1: their logistic function, in float64."""
+    found: np.ndarray = expit(logits.astype(np.float64))
+    return found
+
+
+def _nearest(vectors: np.ndarray) -> np.ndarray:
+    similarity = vectors @ vectors.T
+    np.fill_diagonal(similarity, -np.inf)
+    nearest: np.ndarray = similarity.argmax(axis=1)
+    return nearest
+
+
+def _rounded(value: np.floating) -> float:
+    return round(float(value), 7)
+
+
+# The gate measures graphs against their source.
+
+MEASURED_BATCH = 8
+# of the fp32 graph on the first passages; below it, something else than rounding is wrong
+TRACED = 0.9999
+_TRACED_PASSAGES = 16
+# passages that show what an operator's rounding costs, and the tokens read from each
+_SAMPLE = 8
+SAMPLE_TOKENS = 64
+
+
+@dataclass(frozen=True)
+class Measured:
+    """A graph's measurements.
+
+    Attributes:
+        parity: the figures.
+        closeness: of each text's output to the source's, higher is closer, float64 ``[texts]``.
+        seconds: the time that the graph took for the texts.
+    """
+
+    parity: AnyParity
+    closeness: np.ndarray
+    seconds: float
+
+
+class Judge(Protocol):
+    """Measures the graphs of one source: ``Gate``, or for a re-ranker ``PairGate``."""
+
+    def parity(self, name: PrecisionName, graph: Path) -> Measured:
+        """Measure a graph without its tasks."""
+        ...
+
+    def with_losses(self, name: PrecisionName, graph: Path, parity: AnyParity) -> AnyParity:
+        """``parity`` with the losses at tasks."""
+        ...
+
+    def sample(self, measured: Measured) -> list[Inputs]:
+        """A few short inputs, half of them those with the largest errors."""
+        ...
+
+
+class Gate:
+    """Measures the graphs of one source.
+
+    Args:
+        source: the checkpoint in fp32.
+        tokenizer: the bundle's tokenizer.
+        paragraphs: the paragraphs for parity.
+        tasks: the tasks for losses; may be empty.
+        threads: processor threads of the engines.
+        report: called with each step and its progress.
+        thresholds: thresholds that replace the usual ones.
+        weighing: gives the windows of the tasks' documents their weights.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        tokenizer: Tokenizer,
+        paragraphs: list[str],
+        tasks: Sequence[Task],
+        *,
+        threads: int,
+        report: Report,
+        thresholds: Given | None = None,
+        weighing: Weighing = BY_TOKENS,
+    ) -> None:
+        self._source = source
+        self._weighing = weighing
+        self._tokenizer = tokenizer
+        self._mixed = paragraphs[:_TRACED_PASSAGES]
+        # texts of similar length need little padding
+        self._paragraphs = sorted(paragraphs, key=len)
+        self._tasks = tasks
+        self._threads = threads
+        self._report = report
+        self._given = thresholds
+        self._pad = int(source.tokenizer.pad_token_id)
+        self._windows: dict[int, list[list[Window]]] = {}
+        self._figures: dict[int, float] = {}
+
+    @cached_property
+    def _reference(self) -> np.ndarray:
+        step = f"encoding {len(self._paragraphs)} paragraphs with the source"
+        found = []
+        for start in range(0, len(self._paragraphs), MEASURED_BATCH):
+            self._report(step, start / len(self._paragraphs))
+            found.append(
+                reference_vectors(self._source, self._paragraphs[start : start + MEASURED_BATCH])
+            )
+        return np.concatenate([vectors.numpy() for vectors in found])
+
+    @cached_property
+    def _tokens(self) -> list[Inputs]:
+        return self._inputs(self._paragraphs)
+
+    @property
+    def dimensions(self) -> int:
+        """Dimensions of the source's vectors."""
+        return int(self._reference.shape[1])
+
+    def check_trace(self, fp32: Path) -> None:
+        """Compare the fp32 graph with the source on a few passages of mixed length.
+
+        Raises:
+            ExportError: the graph computes something else, or a vector is not finite.
+        """
+        self._report("comparing the fp32 graph with the source on 16 passages")
+        reference = reference_vectors(self._source, self._mixed).numpy()
+        _, encode = open_engine("fp16", fp32, threads=self._threads)
+        vectors = np.concatenate([encode(batch) for batch in self._inputs(self._mixed)])
+        check_values(self._source.name, {"the source": reference, "the traced graph": vectors})
+        worst = float(cosines(vectors, reference).min())
+        if worst < TRACED:
+            raise ExportError(
+                f"{self._source.name}: the traced graph computes other vectors than the source "
+                f"(lowest cosine {worst:.4f}), before any rounding; its model code branches in a "
+                "way that a trace does not follow"
+            )
+
+    def parity(self, name: PrecisionName, graph: Path) -> Measured:
+        """Measure a graph: its constants, and its vectors of the paragraphs.
+
+        Raises:
+            ExportError: the graph contains or returns values that are not finite.
+        """
+        check_graph(name, graph)
+        reference = self._reference
+        engine, encode = open_engine(name, graph, threads=self._threads)
+        step = f"measuring the {name} graph"
+        vectors, seconds = timed(encode, self._tokens, lambda share: self._report(step, share))
+        limits = floors(name, self._given)
+        parity = measure(name, vectors, reference, engine=engine, thresholds=limits)
+        return Measured(parity, cosines(vectors, reference), seconds)
+
+    def race(self, graphs: Mapping[str, Path]) -> dict[str, float]:
+        """Seconds that each fp16 graph takes for the paragraphs, batch by batch in turns."""
+        engines = {n: open_engine("fp16", g, threads=self._threads)[1] for n, g in graphs.items()}
+        inputs = self._tokens
+        seconds = dict.fromkeys(graphs, 0.0)
+        for number, batch in enumerate([inputs[0], *inputs]):
+            self._report("comparing the speed of the graphs", number / len(inputs))
+            for name, encode in engines.items():
+                began = time.perf_counter()
+                encode(batch)
+                # the first run of each graph allocates its memory
+                seconds[name] += time.perf_counter() - began if number else 0.0
+        return {name: round(value, 3) for name, value in seconds.items()}
+
+    def with_losses(self, name: PrecisionName, graph: Path, parity: AnyParity) -> AnyParity:
+        """``parity`` with the losses at the tasks, unless it has them.
+
+        Raises:
+            ExportError: a vector is not finite.
+        """
+        if not self._tasks or (isinstance(parity, Parity) and parity.tasks):
+            return parity
+        return parity.model_copy(update={"tasks": self.losses(name, graph)})
+
+    def losses(self, name: PrecisionName, graph: Path) -> list[TaskParity]:
+        """Measure a graph at the tasks.
+
+        Raises:
+            ExportError: a vector is not finite.
+        """
+        if not self._tasks:
+            return []
+        _, encode = open_engine(name, graph, threads=self._threads)
+        tokenizer = DocumentTokenizer(self._tokenizer, self._source.max_tokens)
+        prompt = self._source.prompts.get(self._source.default_prompt or "", "")
+        found = []
+        for number, task in enumerate(self._tasks):
+            if number not in self._windows:
+                self._windows[number] = read(tokenizer, task.texts, prompt, weighing=self._weighing)
+            windows = self._windows[number]
+            if number not in self._figures:
+                own = source_engine(self._source)
+                self._figures[number] = self._figure(task, windows, "the source", own)
+            value = self._figure(task, windows, name, encode)
+            found.append(judge(task, self._figures[number], value, losses(name, self._given)))
+        return found
+
+    def sample(self, measured: Measured) -> list[Inputs]:
+        """The beginnings of some paragraphs: half of them with the lowest cosines, half of all."""
+        texts = [self._paragraphs[number] for number in sample(measured.closeness)]
+        return self._inputs(texts, min(SAMPLE_TOKENS, self._source.max_tokens))
+
+    def _inputs(self, texts: list[str], tokens: int | None = None) -> list[Inputs]:
+        return batches(
+            self._tokenizer,
+            texts,
+            max_tokens=tokens or self._source.max_tokens,
+            pad_token_id=self._pad,
+            size=MEASURED_BATCH,
+        )
+
+    def _figure(self, task: Task, windows: list[list[Window]], side: str, encode: Encode) -> float:
+        def advance(share: float) -> None:
+            self._report(f"{task.name} on {task.data}: encoding with {side}", share)
+
+        vectors = document_vectors(
+            windows,
+            lambda ids, mask: encode(named(ids, mask)),
+            pad_token_id=self._pad,
+            advance=advance,
+        )
+        return figure(task, vectors, side)
+
+
+def measure_all(
+    judge: Judge, graphs: Mapping[PrecisionName, Path]
+) -> dict[PrecisionName, AnyParity]:
+    """Measure each graph completely; the tasks, which are slower, come last.
+
+    Raises:
+        ExportError: a graph contains or returns values that are not finite.
+    """
+    found = {name: judge.parity(name, graph).parity for name, graph in graphs.items()}
+    return {name: judge.with_losses(name, graphs[name], one) for name, one in found.items()}
+
+
+def timed(
+    encode: Encode, inputs: Sequence[Inputs], advance: Callable[[float], None]
+) -> tuple[np.ndarray, float]:
+    """A graph's outputs for all inputs, and the seconds that it took for them."""
+    found, seconds = [], 0.0
+    for number, batch in enumerate(inputs):
+        advance(number / len(inputs))
+        began = time.perf_counter()
+        found.append(encode(batch))
+        seconds += time.perf_counter() - began
+    return np.concatenate(found), seconds
+
+
+def sample(closeness: np.ndarray) -> list[int]:
+    """Positions of a few texts: half of them with the largest errors, half of all."""
+    order = np.argsort(closeness, kind="stable")
+    half = _SAMPLE // 2
+    rest = order[half:]
+    return [int(one) for one in (*order[:half], *rest[:: max(1, len(rest) // half)][:half])]
+
+
+# The gate for re-rankers: compares orders and scores with those of the checkpoint.
+
+_TRACED_PAIRS = 16
+# largest difference of outputs between the source and the fp32 graph, as a share of their size
+_TRACED = 1e-3
+
+
+class PairGate:
+    """Measures the graphs of one cross-encoder.
+
+    Args:
+        source: the checkpoint in fp32.
+        tokenizer: the bundle's tokenizer, for the source's window.
+        pairs: pairs as ``make_pairs`` gives them.
+        threads: processor threads of the engines.
+        report: called with each step and its progress.
+        thresholds: thresholds that replace the usual ones.
+    """
+
+    def __init__(
+        self,
+        source: PairSource,
+        tokenizer: PairTokenizer,
+        pairs: Sequence[Pair],
+        *,
+        threads: int,
+        report: Report,
+        thresholds: Given | None = None,
+    ) -> None:
+        self._source, self._tokenizer, self._pairs = source, tokenizer, pairs
+        self._threads, self._report, self._given = threads, report, thresholds
+        self._pad = int(source.tokenizer.pad_token_id)
+        self._rows = pair_rows(tokenizer, pairs)
+        # rows of similar length need little padding
+        self._order = np.argsort([len(row) for row in self._rows], kind="stable")
+
+    @cached_property
+    def _reference(self) -> np.ndarray:
+        step = f"scoring {len(self._pairs)} pairs with the source"
+        found = []
+        for start in range(0, len(self._pairs), MEASURED_BATCH):
+            self._report(step, start / len(self._pairs))
+            found.append(
+                reference_scores(self._source, self._pairs[start : start + MEASURED_BATCH])
+            )
+        return np.concatenate(found)
+
+    def check_trace(self, fp32: Path) -> None:
+        """Compare the fp32 graph with the source on a few pairs.
+
+        Raises:
+            ExportError: the graph computes something else, or a score is not finite.
+        """
+        self._report(f"comparing the fp32 graph with the source on {_TRACED_PAIRS} pairs")
+        reference = reference_scores(self._source, self._pairs[:_TRACED_PAIRS])
+        _, encode = open_engine("fp16", fp32, threads=self._threads)
+        batches = pair_inputs(self._rows[:_TRACED_PAIRS], MEASURED_BATCH, self._pad)
+        found = np.concatenate([encode(batch) for batch in batches])
+        check_values(self._source.name, {"the source": reference, "the traced graph": found})
+        worst = float(np.abs(found - reference).max() / max(1.0, float(np.abs(reference).max())))
+        if worst > _TRACED:
+            raise ExportError(
+                f"{self._source.name}: the traced graph computes other scores than the source "
+                f"(largest difference {worst:.4f} of their size), before any rounding"
+            )
+
+    def parity(self, name: PrecisionName, graph: Path) -> Measured:
+        """Measure a graph: its constants, and its scores of the pairs.
+
+        Raises:
+            ExportError: the graph contains or returns values that are not finite.
+        """
+        check_graph(name, graph)
+        reference = self._reference
+        engine, encode = open_engine(name, graph, threads=self._threads)
+        step = f"measuring the {name} graph"
+        batches = pair_inputs([self._rows[i] for i in self._order], MEASURED_BATCH, self._pad)
+        outputs, seconds = timed(encode, batches, lambda share: self._report(step, share))
+        logits = np.empty_like(reference)
+        logits[self._order] = outputs
+        check_values(name, {"the source": reference, "the graph": logits})
+        errors = np.abs(score(logits) - score(reference))[:, 0]
+        tau, first = same_order(logits[:, 0], reference[:, 0])
+        parity = RankParity(
+            queries=-(-len(self._pairs) // TEXTS),
+            pairs=len(self._pairs),
+            kendall_tau=round(tau, 7),
+            same_first=round(first, 7),
+            score_error_mean=round(float(errors.mean()), 7),
+            score_error_max=round(float(errors.max()), 7),
+            engine=engine,
+            thresholds=rank_limits(name, self._given),
+        )
+        return Measured(parity, -errors, seconds)
+
+    def with_losses(self, name: PrecisionName, graph: Path, parity: AnyParity) -> AnyParity:
+        """``parity``, because there are no tasks for re-rankers."""
+        return parity
+
+    def sample(self, measured: Measured) -> list[Inputs]:
+        """The beginnings of some pairs: half of them with the largest errors, half of all."""
+        chosen = [self._pairs[number] for number in sample(measured.closeness)]
+        short = self._tokenizer.shortened(min(SAMPLE_TOKENS, self._source.max_tokens))
+        return pair_inputs(pair_rows(short, chosen), MEASURED_BATCH, self._pad)

@@ -1,1 +1,0 @@
-"""Write ONNX graphs: fp16, packed, int8."""

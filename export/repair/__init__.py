@@ -1,1 +1,0 @@
-"""Keep the operators in floating point whose rounding costs a graph too much."""

@@ -1,1 +1,0 @@
-"""Export cross-encoders: models that score a query and a text together."""
