@@ -12,7 +12,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve tools docs demo train-demo test coverage nightly lint bench audit format constraints hashes clean
+.PHONY: help serve wheel tools docs demo train-demo test coverage nightly lint bench audit format constraints hashes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -39,6 +39,10 @@ $(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
 
 serve: $(VENV)/.serve ## start the service on port 8080 with the default bundle
 	@exec $(BIN)/docsplit-serve $(ARGS)
+
+wheel: $(BIN)/python ## build dist/docsplit-*.whl: the service, the commands and the default bundle
+	$(BIN)/python -m pip wheel --disable-pip-version-check --quiet --no-deps --wheel-dir dist .
+	@ls dist/docsplit-*.whl
 
 tools: $(VENV)/.dev ## set up docsplit-export, docsplit-train and docsplit-evaluate
 
