@@ -1,21 +1,46 @@
-"""Puts a text together, with its pages and headings."""
+"""The rules that all readers share, and the text that they put together with pages and headings.
+
+What a character means (raised numbers, soft hyphens, accents of their own), what is no title, which
+lines a file's pages repeat, and which words a line's end divides is decided here and nowhere else.
+"""
 
 import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
+import unicodedata
+from collections import Counter, defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 
 from docsplit.extraction.content import Content, Heading, Limits, UnreadableError
 
-# stands in a block where a page begins: not a character, so no text means it
-PAGE = "\ufdd0"
+# these stand in a block where a page begins, and around what is raised above the line: not
+# characters, so no text means them
+PAGE, _UP, _DOWN = "\ufdd0", "\ufdd1", "\ufdd2"
 # control characters except tab and line feed, halves of surrogate pairs, and non-characters
-_UNWANTED = re.compile(f"[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff{PAGE}\ufffe\uffff]")
-_LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c]")
+_UNWANTED = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+_LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\u2028\u2029]")
+# what divides a word that no search finds then; between words of scripts without blanks it stays
+_INVISIBLE = re.compile("[\xad\u2060\ufeff]|(?<![\u0e00-\u109f\u1780-\u17ff])\u200b")
+_ABOVE = re.compile(f"{_UP}([^{_UP}{_DOWN}]*){_DOWN}")
 _NUMBER = re.compile(r"[+\-−]?\d[\d\s.,;–-]*")
 _RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 # longest title and author; an index takes longer ones, and no file means them
 _MOST = 1000
+# what programs write where the user gave no title or author
+_ENDS = (
+    "docx?|dotx?|docm|pptx?|ppsx?|pptm|xlsx?|xlsm|od[tps]|rtf|txt|html?|tex|dvi|e?ps|pdf|indd|qxd"
+    "|exe|pages|key|fm|wpd|pub|tmp|jpe?g|png|tiff?|bin|md|csv"
+)
+_NO_TITLE = re.compile(
+    r"(?i)(?:\(?(?:un(?:titled|specified|known|named)|anonymous|no title|title|author|new|blank)\)?"
+    r"(?:[ -](?:document|presentation|spreadsheet|form|page|drawing|design))?(?: ?\d+)?"
+    r"|(?:document|presentation|spreadsheet|workbook|book|slide|sheet|dokument|präsentation) ?\d*"
+    r"|(?:word document|excel workbook|pdf document|scanned document|python-docx)"
+    r"|(?:microsoft )?power ?point[ -]?(?:pr[aeä]s\w+|prezent\w+|bemutató|演示文稿|簡報|"
+    r"プレゼンテーション|프레젠테이션)"
+    r"|(?:pr[eé]s\w+|apresentação|презентация|prezentac\w+)(?: d[eio]l?)? (?:microsoft )?"
+    r"power ?point"
+    rf"|microsoft \w+ - .*|[^\s].*\.(?:{_ENDS}))$"
+)
 
 
 class Builder:
@@ -88,7 +113,7 @@ class Builder:
         """The text so far.
 
         Args:
-            title: stated by the file; the first heading by default.
+            title: stated by the file; the first heading by default, and in place of a placeholder.
             author: stated by the file.
             date: in ISO 8601; any other is left out.
         """
@@ -96,16 +121,34 @@ class Builder:
         # a page without text may begin after the end
         pages = [min(start, len(text)) for start in self._pages]
         first = self._headings[0].title if self._headings else None
-        title = line(title) or line(first)
-        return Content(text, title, line(author), day(date), pages, self._headings)
+        title = stated(title) or line(first)
+        return Content(text, title, stated(author), day(date), pages, self._headings)
 
 
 def clean(text: str) -> str:
-    """The text without characters that no text means, with line feeds as line ends."""
-    if text.isprintable():
-        # most lines, in a tenth of the time
+    """The text without characters that no text means, with line feeds as line ends.
+
+    What is marked by ``above`` comes in Unicode's signs if it is a number.
+    """
+    if not text.isprintable():
+        if _UP in text:
+            # a number may have several parts
+            text = _ABOVE.sub(lambda found: raised(found[1]), text.replace(_DOWN + _UP, ""))
+        text = _UNWANTED.sub("", _LINE_ENDS.sub("\n", text))
+    # most lines are printable, which takes a tenth of the time
+    return settled(text)
+
+
+def settled(text: str) -> str:
+    """The text with whole words: letters with their accents, no soft hyphens within."""
+    if text.isascii():
         return text
-    return _UNWANTED.sub("", _LINE_ENDS.sub("\n", text))
+    return unicodedata.normalize("NFC", _INVISIBLE.sub("", text))
+
+
+def above(text: str) -> str:
+    """A part of a block that stands above its line."""
+    return f"{_UP}{text}{_DOWN}"
 
 
 def raised(text: str) -> str:
@@ -116,6 +159,12 @@ def raised(text: str) -> str:
 def line(text: str | None) -> str | None:
     """A title or a name in one line of bounded length; None if it is empty."""
     return " ".join(clean(text or "").split())[:_MOST].rstrip() or None
+
+
+def stated(text: str | None) -> str | None:
+    """A title or an author as a file states it; None if a program wrote it where there is none."""
+    found = line(text)
+    return None if found is None or _NO_TITLE.match(found) else found
 
 
 def day(date: str | None) -> str | None:
@@ -136,8 +185,10 @@ _SURE = 5
 _LEAST, _SHARE = 2, 0.3
 # a shorter line, such as a brace, may stand at the edge of two pages by chance
 _SHORT, _LEAST_SHORT = 10, 3
-# around a number that is counted from that of the page
+# stands for a number in a line
 _MARK = "\0"
+# by how much a number grows from page to page; 0 is one that stays the same, such as a year
+_STEPS = (0, 1, -1, 2)
 # how PDFium writes a hyphen at the end of a line
 HYPHEN = "\ufffe"
 # a page's number and nothing else
@@ -146,6 +197,9 @@ _DIGITS = re.compile(r"\d{1,6}")
 # with a boundary before them, a long word costs linear time
 _DIVIDED = re.compile(f"\\b(\\w+){HYPHEN}(?=(\\w+))")
 _WHOLE = re.compile(r"\b\w+-\w+")
+# of the numbers of a line that many pages have: by how much each grows, and whether the line goes
+# whatever its other numbers are
+_Rules = Mapping[str, tuple[list[int], bool]]
 
 
 def without_repeated(pages: Sequence[list[str]]) -> list[list[str]]:
@@ -159,15 +213,18 @@ def bodies(pages: Sequence[list[str]]) -> list[list[int]]:
     """The numbers of the lines of each page that are neither headers nor footers.
 
     A line at the edge of a page is one of them if it stands at the same edge of many pages, with
-    nothing different but a number that counts the pages. Each stays where it first stands if few
-    pages have it, and where most lines at the edges of a page repeat: they may be text, such as the
-    end of each part of a form, or a slide that is shown in steps.
+    nothing different but numbers of which one counts the pages. Each stays where it first stands if
+    few pages have it, and where most lines at the edges of a page repeat: they may be text, such as
+    the end of each part of a form, or a slide that is shown in steps.
     The first or last line of a page goes if it is the page's number.
     """
+    rules = [_rules(pages, edge) for edge in _EDGES]
     repeated, sure = [], []
-    for edge in _EDGES:
+    for edge, rule in zip(_EDGES, rules, strict=True):
         counted = Counter(
-            key for place, lines in enumerate(pages) for key in _keys_of(lines, place, edge)
+            key
+            for place, lines in enumerate(pages)
+            for key in {one for n in _edge(lines, edge) for one in _keys(lines[n], place, rule)}
         )
         repeated.append(
             {key for key, count in counted.items() if count >= _needed(key, len(pages))}
@@ -178,11 +235,9 @@ def bodies(pages: Sequence[list[str]]) -> list[list[int]]:
     stay: set[str] = set()
     for place, lines in enumerate(pages):
         is_text = _is_text(lines, repeated)
-        gone = {
-            number
-            for edge, keys, certain in zip(_EDGES, repeated, sure, strict=True)
-            for number in _gone(lines, place, edge, keys, set() if is_text else certain, stay)
-        }
+        gone: set[int] = set()
+        for edge, keys, certain, rule in zip(_EDGES, repeated, sure, rules, strict=True):
+            gone.update(_gone(lines, place, edge, keys, set() if is_text else certain, stay, rule))
         found.append([number for number in range(len(lines)) if number not in gone])
         stay.update(_plain(lines[number]) for number in found[-1])
     return found
@@ -190,7 +245,7 @@ def bodies(pages: Sequence[list[str]]) -> list[list[int]]:
 
 def _needed(key: str, pages: int) -> float:
     """The number of pages that must have a key."""
-    least = _LEAST_SHORT if len(key) < _SHORT else _LEAST
+    least = _LEAST_SHORT if len(key.partition(_MARK + "[")[0]) < _SHORT else _LEAST
     # a number that counts the pages is no chance, even in the header of a short chapter
     return least if _MARK in key else max(least, _SHARE * pages)
 
@@ -213,38 +268,64 @@ def _edge(lines: list[str], edge: int) -> list[int]:
 
 
 def _gone(
-    lines: list[str], place: int, edge: int, repeated: set[str], sure: set[str], stay: set[str]
+    lines: list[str],
+    place: int,
+    edge: int,
+    repeated: set[str],
+    sure: set[str],
+    stay: set[str],
+    rules: _Rules,
 ) -> Iterator[int]:
     """The lines at an edge that repeat, and those outside of them that a former page has too."""
     outside = False
     for depth, number in reversed(list(enumerate(_edge(lines, edge)))):
-        plain, *counted = _keys(lines[number], place)
+        plain, *counted = _keys(lines[number], place, rules)
+        page = _NUMBERED.match(plain)
         if (
             not repeated.isdisjoint(counted)
             or plain in sure
             or (plain in stay and (plain in repeated or outside))
-            or (not depth and _counts(lines[number], place))
+            or (not depth and page is not None and int(page[1]) == place + 1)
         ):
             outside = True
             yield number
 
 
-def _counts(line: str, place: int) -> bool:
-    found = _NUMBERED.match(line.strip())
-    return found is not None and int(found[1]) == place + 1
+def _rules(pages: Sequence[list[str]], edge: int) -> _Rules:
+    """How the numbers grow in the lines at an edge that differ in nothing else."""
+    groups: defaultdict[str, list[tuple[int, list[int]]]] = defaultdict(list)
+    for place, lines in enumerate(pages):
+        for number in _edge(lines, edge):
+            plain = _plain(lines[number])
+            if numbers := list(map(int, _DIGITS.findall(plain))):
+                groups[_DIGITS.sub(_MARK, plain)].append((place, numbers))
+    found: dict[str, tuple[list[int], bool]] = {}
+    for text, group in groups.items():
+        steps: list[int] = []
+        most = 0
+        for n in range(text.count(_MARK)):
+            counts = {
+                step: max(Counter(held[n] - step * place for place, held in group).values())
+                for step in _STEPS
+            }
+            step = max(_STEPS, key=lambda step: counts[step])
+            is_chance = counts[step] < min(_LEAST_SHORT, len(group))
+            steps.append(0 if is_chance else step)
+            most = max(most, counts[step] if steps[-1] else 0)
+        found[text] = steps, len(text) >= _SHORT and most >= max(_LEAST_SHORT, len(group) / 2)
+    return found
 
 
-def _keys_of(lines: list[str], place: int, edge: int) -> set[str]:
-    return {key for number in _edge(lines, edge) for key in _keys(lines[number], place)}
-
-
-def _keys(line: str, place: int) -> Iterator[str]:
-    """The line, and the line with its first or its last number counted from that of the page."""
+def _keys(line: str, place: int, rules: _Rules) -> Iterator[str]:
+    """The line, and the line with the numbers that grow counted from that of the page."""
     line = _plain(line)
     yield line
-    numbers = list(_DIGITS.finditer(line))
-    for found in {numbers[0], numbers[-1]} if numbers else ():
-        yield f"{line[: found.start()]}{_MARK}{int(found[0]) - place}{_MARK}{line[found.end() :]}"
+    text = _DIGITS.sub(_MARK, line)
+    steps, free = rules.get(text, ([], False))
+    if any(steps):
+        numbers = zip(map(int, _DIGITS.findall(line)), steps, strict=True)
+        own = [n - step * place for n, step in numbers if step or not free]
+        yield f"{text}{_MARK}{own}"
 
 
 def _plain(line: str) -> str:

@@ -6,12 +6,18 @@ import ctypes
 import io
 import textwrap
 from collections.abc import Callable
+from pathlib import Path
 
+import matplotlib
 import pypdfium2 as pdfium
 import pypdfium2.raw as pdfium_c
 import pytest
+from reportlab.pdfbase import pdfmetrics
+from reportlab.pdfbase.ttfonts import TTFont
 from reportlab.pdfgen.canvas import Canvas
 
+from docsplit.extraction.content import Limits
+from docsplit.extraction.readers import pdf
 from docsplit.extraction.readers.pdf import headings, title
 from docsplit.extraction.readers.pdf_layout import Line
 from tests.extraction.conftest import Read, content_of
@@ -254,3 +260,147 @@ def test_raised_numbers_are_apart_from_the_word_before(read: Read) -> None:
 
     text = content_of(read(".pdf", drawn(notes))).text
     assert " ".join(text.split()) == "The results¹² of 10⁶ tons.³ CO2 and B12"
+
+
+PROSE = textwrap.wrap(LEFT + RIGHT, 80)
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("turn", [90, 270, 45])
+def test_a_turned_stamp_is_apart_from_the_flow(read: Read, turn: int, first: bool) -> None:
+    def stamp(canvas: Canvas) -> None:
+        canvas.saveState()
+        canvas.setFont("Times-Roman", 20)
+        canvas.translate(28, 250)
+        canvas.rotate(turn)
+        canvas.drawString(0, 0, "arXiv:2101.00001v2 [cs.CL] 1 Jan 2021")
+        canvas.restoreState()
+
+    def paper(canvas: Canvas) -> None:
+        if first:
+            stamp(canvas)
+        canvas.setFont("Times-Bold", 17)
+        lines(canvas, ["A Study of Long Documents"], 60, 780)
+        canvas.setFont("Times-Roman", 10)
+        lines(canvas, PROSE, 60, 740)
+        if not first:
+            stamp(canvas)
+
+    found = content_of(read(".pdf", drawn(paper, paper)))
+    assert found.title == "A Study of Long Documents"
+    assert "arXiv" not in "".join(one.title for one in found.headings)
+    assert found.text.count("arXiv") == 1
+    assert " ".join(PROSE) in " ".join(found.text.split())
+
+
+def test_what_follows_a_raised_number_or_a_gap_stays_on_its_line(read: Read) -> None:
+    def page(canvas: Canvas) -> None:
+        for number in range(3):
+            line = canvas.beginText(72, 700 - 20 * number)
+            for text, rise in (("as Smith wrote", 0), ("3", 5), (".", 0)):
+                line.setFont("Helvetica", 6 if rise else 10)
+                line.setRise(rise)
+                line.textOut(text)
+            canvas.drawText(line)
+        for column, text in enumerate(["A-2", "780", "778", "2"]):
+            canvas.drawRightString(100 + 120 * column, 600, text)
+
+    found = content_of(read(".pdf", drawn(page))).text
+    assert found.split("\n") == ["as Smith wrote³."] * 3 + ["A-2\t780\t778\t2"]
+
+
+def test_numbers_of_lines_are_no_text_and_those_of_items_are(read: Read) -> None:
+    def draft(canvas: Canvas) -> None:
+        for number, text in enumerate(PROSE, 1):
+            lines(canvas, [str(number)], 30, 750 - 20 * number)
+            lines(canvas, [text], 80, 750 - 20 * number)
+
+    assert content_of(read(".pdf", drawn(draft))).text.split() == " ".join(PROSE).split()
+
+    def items(canvas: Canvas) -> None:
+        for number in range(1, 13):
+            for left, text in zip((30, 80, 300), (str(number), "Beam", "12.50"), strict=True):
+                lines(canvas, [text], left, 750 - 20 * number)
+
+    assert content_of(read(".pdf", drawn(items))).text.startswith("1\tBeam\t12.50\n2\tBeam")
+
+
+def written(text: str) -> bytes:
+    """A page in DejaVu Sans, whose text the file has as numbers of glyphs."""
+    document = pdfium.PdfDocument.new()
+    page = document.new_page(595, 842)
+    data = (Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf").read_bytes()
+    held = (ctypes.c_uint8 * len(data)).from_buffer_copy(data)
+    font = pdfium_c.FPDFText_LoadFont(document, held, len(data), pdfium_c.FPDF_FONT_TRUETYPE, 1)
+    for number, words in enumerate(textwrap.wrap(text, 60)):
+        one = pdfium_c.FPDFPageObj_CreateTextObj(document, font, 11)
+        buffer = ctypes.create_string_buffer(f"{words}\0".encode("utf-16-le"))
+        pdfium_c.FPDFText_SetText(one, ctypes.cast(buffer, ctypes.POINTER(pdfium_c.FPDF_WCHAR)))
+        pdfium_c.FPDFPageObj_Transform(one, 1, 0, 0, 1, 50, 780 - 14 * number)
+        pdfium_c.FPDFPage_InsertObject(page, one)
+    pdfium_c.FPDFPage_GenerateContent(page)
+    document.save(target := io.BytesIO())
+    return target.getvalue()
+
+
+def test_a_font_that_does_not_say_its_characters_is_no_text() -> None:
+    content = written(LEFT + RIGHT)
+    mapped = content.replace(b"/ToUnicode", b"/ToUnicodX")
+    assert mapped != content
+    limits = Limits()
+    assert pdf.read(io.BytesIO(content), limits).refusal is None
+    found = pdf.read(io.BytesIO(mapped), limits)
+    assert (found.text.strip(), found.scans) == ("", [0])
+    assert found.refusal == "its fonts do not say which characters they show"
+
+
+@pytest.mark.parametrize("hyphen", ["-", "\xad", "\u2010"])
+def test_every_hyphen_at_the_end_of_a_line_joins_a_word(read: Read, hyphen: str) -> None:
+    font = Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"
+    pdfmetrics.registerFont(TTFont("DejaVu", str(font)))
+
+    def page(canvas: Canvas) -> None:
+        canvas.setFont("DejaVu", 11)
+        texts = [*PROSE[:3], f"{PROSE[3]} infor{hyphen}", f"mation {PROSE[4]}", *PROSE[5:]]
+        lines(canvas, texts, 40, 750)
+
+    assert f"{PROSE[3]} information" in content_of(read(".pdf", drawn(page))).text
+
+
+def test_accents_that_are_drawn_over_letters_belong_to_them(read: Read) -> None:
+    font = Path(matplotlib.get_data_path()) / "fonts/ttf/DejaVuSans.ttf"
+    pdfmetrics.registerFont(TTFont("DejaVu", str(font)))
+
+    def page(canvas: Canvas) -> None:
+        canvas.setFont("DejaVu", 10)
+        place = 72.0
+        # an accent stands before its letter, or after it
+        for text, accent, letter, before in [
+            ("R", "¨", "a", True), ("sanen and Lema", "ˆ", "ı", True), ("tre, O", "˘", "g", False),
+            ("uz, 5", "", "´", True), (" of", "", " ", True),
+        ]:  # fmt: skip
+            canvas.drawString(place, 700, text)
+            place += canvas.stringWidth(text, "DejaVu", 10)
+            wide = canvas.stringWidth(letter, "DejaVu", 10)
+            over = place + (wide - canvas.stringWidth(accent, "DejaVu", 10)) / 2
+            drawn = [(over, accent), (place, letter)]
+            for left, one in drawn if before else reversed(drawn):
+                canvas.drawString(left, 700, one)
+            place += wide
+
+    assert content_of(read(".pdf", drawn(page))).text == "Räsanen and Lemaître, Oğuz, 5´ of"
+
+
+def test_a_paragraph_that_begins_bold_is_no_heading(read: Read) -> None:
+    def page(canvas: Canvas) -> None:
+        line = canvas.beginText(72, 700)
+        for _ in range(4):
+            line.setFont("Helvetica-Bold", 10)
+            line.textOut("Inference ")
+            line.setFont("Helvetica", 10)
+            line.textLine("During the run, we apply the")
+            for text in PROSE[:3]:
+                line.textLine(text)
+        canvas.drawText(line)
+
+    assert content_of(read(".pdf", drawn(page))).headings == []

@@ -87,3 +87,23 @@ def test_a_divided_word_is_whole_and_a_hyphen_stays_where_it_belongs() -> None:
     ]
     whole = ["paragraph", "well-known", "pages 12-34", "non-English", "EU-wide", "e-mail", "a-\n b"]
     assert joined([*divided, "It is well-known."]) == [*whole, "It is well-known."]
+
+
+@pytest.mark.parametrize(
+    "footer",
+    [
+        "Version 2.1 Page {0} of 8",
+        "(c) 2024 Acme Water Page {0} of 8",
+        "Vol. 85, No. 152 {1} Proposed Rules 2020",
+        "VerDate 2014 Jkt 250001 PO 00000 Frm {0:05} Fmt 4702",
+        "Sheet {0}, printed after {2} minutes",
+        "{0} of 8, {3} to go",
+        "Folio {0} | {1} | Rev 3",
+    ],
+)
+def test_a_footer_may_have_several_numbers(footer: str) -> None:
+    pages = [
+        [f"{letter} begins", f"{letter} ends", footer.format(n + 1, n + 700, 7 * n * n % 60, 7 - n)]
+        for n, letter in enumerate("abcdefgh")
+    ]
+    assert without_repeated(pages) == [page[:2] for page in pages]

@@ -17,7 +17,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import pypdfium2 as pdfium
 
-from docsplit.extraction.building import bodies, clean, day, joined, line
+from docsplit.extraction.building import bodies, clean, day, joined, line, stated
 from docsplit.extraction.content import Content, Heading, Limits, UnreadableError
 from docsplit.extraction.readers.pdf_layout import Line, opened, pages_of
 
@@ -150,7 +150,7 @@ def _is_heading(text: str, *, larger: bool) -> bool:
     )
 
 
-_SPELLED = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl", "\xad": ""})
+_SPELLED = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
 # entries of an outline
 _MOST_HEADINGS = 10_000
 _ALIKE = {
@@ -161,11 +161,6 @@ _ALIKE = {
 # before a title on its line
 _NUMBER = re.compile(r"[A-Z]?[\d.]+\s+|[A-Z]\s+")
 _CREATED = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?")
-# what programs write where the user gave no title
-_NO_TITLE = re.compile(
-    r"(?i)(?:\(?(?:un(?:titled|specified|known)|anonymous|title|author)\)?|microsoft \w+ - .*"
-    r"|.*\.(?:docx?|pptx?|xlsx?|tex|dvi|pdf|indd))$"
-)
 _SCAN = "a scan without text"
 _FONTS = "its fonts do not say which characters they show"
 
@@ -185,12 +180,12 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     if not (found.scans or text.strip()):
         raise UnreadableError("it holds no text")
     firsts = [lines[0] for lines in starts]
-    stated = document.get_metadata_dict()
+    held = document.get_metadata_dict()
     return Content(
         text,
-        _stated(stated.get("Title")) or line(title(pages)),
-        _stated(stated.get("Author")),
-        _created(stated.get("CreationDate", "")),
+        stated(held.get("Title")) or line(title(pages)),
+        stated(held.get("Author")),
+        _created(held.get("CreationDate", "")),
         firsts,
         sorted(_outline(document, text, firsts)) or list(_seen(pages, starts)),
         found.scans,
@@ -199,14 +194,24 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
 
 
 def bodies_of(pages: list[list[Line]]) -> list[list[Line]]:
-    """The pages without headers and footers, their words whole and their characters clean."""
+    """The pages without headers and footers, their words whole and their characters clean.
+
+    A stamp at the margin of every page stays once.
+    """
     texts = iter(joined([one.text for page in pages for one in page]))
     pages = [
         [one._replace(text=clean(next(texts).translate(_SPELLED))) for one in page]
         for page in pages
     ]
-    own = bodies([[one.text for one in page] for page in pages])
-    return [[page[number] for number in one] for page, one in zip(pages, own, strict=True)]
+    flows = [[one for one in page if not one.turned] for page in pages]
+    own = bodies([[one.text for one in page] for page in flows])
+    seen: set[str] = set()
+    found: list[list[Line]] = []
+    for page, flow, numbers in zip(pages, flows, own, strict=True):
+        aside = [one for one in page if one.turned and one.text not in seen]
+        seen.update(one.text for one in aside)
+        found.append([*(flow[number] for number in numbers), *aside])
+    return found
 
 
 def _text(pages: Sequence[Sequence[Line]]) -> tuple[str, list[list[int]]]:
@@ -283,11 +288,6 @@ def _seen(pages: Sequence[Sequence[Line]], starts: Sequence[Sequence[int]]) -> I
         words = " ".join(one.text for one in pages[page][first : last + 1])
         if title := line(words):
             yield Heading(starts[page][first], level, title)
-
-
-def _stated(given: str | None) -> str | None:
-    found = line(given)
-    return None if found is None or _NO_TITLE.match(found) else found
 
 
 def _created(date: str) -> str | None:
