@@ -12,7 +12,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve wheel tools docs demo train-demo test coverage nightly lint bench audit format constraints hashes clean
+.PHONY: help serve wheel tools docs demo train-demo test coverage nightly lint bench audit format client-types constraints hashes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -97,6 +97,9 @@ audit: $(BIN)/python ## check the pinned versions for known vulnerabilities on P
 format: $(VENV)/.dev ## rewrite the sources in the project's style
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
+
+client-types: $(VENV)/.dev ## write the client's types from the service's OpenAPI document again
+	WRITE_CLIENT_TYPES=1 $(BIN)/python -m pytest -q tests/client/test_interface.py -k types
 
 constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt again
 	$(BIN)/python -m pip install --quiet uv

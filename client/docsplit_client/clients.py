@@ -13,12 +13,10 @@ from typing import Any, Generic, Self, TypeVar, Unpack
 import httpx2
 
 from docsplit_client import errors, retries
-from docsplit_client.calls.call import Call, Steps, authorization, nothing
-from docsplit_client.calls.lines import TextOutcome, outcomes
-from docsplit_client.options import EmbedOptions
-from docsplit_client.routes import Routes
-from docsplit_client.stored import DocumentHead
-from docsplit_client.streams import PARALLEL, in_tasks, in_threads
+from docsplit_client.call import Call, Work, authorization, nothing
+from docsplit_client.calls import Calls
+from docsplit_client.streams import PARALLEL, TextOutcome, in_tasks, in_threads, outcomes
+from docsplit_client.types import DocumentHead, EmbedOptions
 
 T = TypeVar("T")
 H = TypeVar("H", httpx2.Client, httpx2.AsyncClient)
@@ -39,7 +37,7 @@ except PackageNotFoundError:
     _VERSION = "0"
 
 
-class _Base(Routes, Generic[H]):
+class _Base(Calls, Generic[H]):
     _http: H
 
     def __init__(self, url: str, key: str | None, timeout: float | None, tries: int) -> None:
@@ -80,7 +78,7 @@ class _Base(Routes, Generic[H]):
             timeout=httpx2.Timeout(seconds, connect=GRACE),
         )
 
-    def _exchange(self, work: Call[T] | Steps[T]) -> Exchange[T]:
+    def _exchange(self, work: Work[T]) -> Exchange[T]:
         """The requests and waits of a call, or of several."""
         if isinstance(work, Call):
             return (yield from self._tried(work))
@@ -91,10 +89,10 @@ class _Base(Routes, Generic[H]):
             except StopIteration as end:
                 answer: T = end.value
                 return answer
-            if isinstance(step, Call):
-                result = yield from self._tried(step)
-            else:
+            if isinstance(step, float):
                 result = yield step
+            else:
+                result = yield from self._exchange(step)
 
     def _tried(self, call: Call[T]) -> Exchange[T]:
         tries = 0
@@ -175,7 +173,7 @@ class Client(_Base[httpx2.Client]):
         """Close the connections."""
         self._http.close()
 
-    def send(self, work: Call[T] | Steps[T]) -> T:
+    def send(self, work: Work[T]) -> T:
         """Send a request, or several, and return the result.
 
         Raises:
@@ -261,7 +259,7 @@ class AsyncClient(_Base[httpx2.AsyncClient]):
         self._follow_loop()
         await self._http.aclose()
 
-    async def send(self, work: Call[T] | Steps[T]) -> T:
+    async def send(self, work: Work[T]) -> T:
         """``Client.send`` for coroutines."""
         self._follow_loop()
         steps = self._exchange(work)

@@ -12,9 +12,8 @@ from typing import Any
 from haystack import Document, component, default_from_dict, default_to_dict
 from haystack.utils import Secret
 
-from docsplit_client.calls.retrieval import Mode
 from docsplit_client.clients import Client
-from docsplit_client.options import Filter
+from docsplit_client.types import Filter, Mode
 
 URL = "http://localhost:8080"
 KEY = Secret.from_env_var("DOCSPLIT_KEY", strict=False)

@@ -15,10 +15,9 @@ from langchain_core.embeddings import Embeddings
 from langchain_core.retrievers import BaseRetriever
 from langchain_core.vectorstores import VectorStore
 
-from docsplit_client.calls.retrieval import Mode, Retrieved, described
+from docsplit_client.calls import Retrieved, described
 from docsplit_client.clients import Client
-from docsplit_client.options import Filter, NewDocument
-from docsplit_client.stored import DocumentText, FieldType
+from docsplit_client.types import DocumentText, FieldType, Filter, Mode, NewDocument
 
 
 class DocsplitEmbeddings(Embeddings):

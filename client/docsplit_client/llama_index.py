@@ -31,10 +31,9 @@ from llama_index.core.vector_stores.types import (
     VectorStoreQueryResult,
 )
 
-from docsplit_client.calls.retrieval import Mode, Retrieved, described
+from docsplit_client.calls import Retrieved, described
 from docsplit_client.clients import AsyncClient, Client
-from docsplit_client.options import Filter, NewDocument
-from docsplit_client.stored import FieldType
+from docsplit_client.types import FieldType, Filter, Mode, NewDocument
 
 # the field that names the source document of a node
 SOURCE = "ref_doc_id"

@@ -14,7 +14,7 @@ from typing import Any
 import httpx2
 
 from docsplit_client import errors
-from docsplit_client.calls.call import Call
+from docsplit_client.call import Call
 
 # seconds before the second try if the service names none; every further try doubles them
 FIRST_WAIT = 0.5

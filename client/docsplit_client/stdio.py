@@ -20,7 +20,7 @@ from mcp.server.lowlevel.server import Server
 from mcp.server.stdio import stdio_server
 from mcp.shared.exceptions import MCPError
 
-from docsplit_client.calls.call import authorization
+from docsplit_client.call import authorization
 
 KEY = "DOCSPLIT_KEY"
 TIMEOUT = httpx2.Timeout(610.0, connect=10.0)

@@ -24,8 +24,7 @@ from docsplit_client import (
     VersionError,
     streams,
 )
-from docsplit_client.options import NewDocument
-from docsplit_client.stored import Job
+from docsplit_client.types import Job, NewDocument
 from tests.conftest import Server, free_port
 
 TEXTS = ["The cat sat on the mat. It slept.", "Taxes are due in May.", "A kitten plays."]

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.conftest import ROOT
 
 FOLDER = ROOT / "client"
+PACKAGE = FOLDER / "docsplit_client"
 PROJECT = tomllib.loads((FOLDER / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 SERVICE = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 # packages whose modules have another name
@@ -23,7 +24,7 @@ MODULES = {"haystack-ai": "haystack", "llama-index-core": "llama_index"}
 def imported() -> set[str]:
     """The packages that the client imports."""
     found = set()
-    for path in FOLDER.rglob("*.py"):
+    for path in PACKAGE.rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if isinstance(node, ast.Import):
                 found |= {name.name.partition(".")[0] for name in node.names}
@@ -52,5 +53,5 @@ def test_its_wheel_has_every_module(tmp_path: Path) -> None:
     build = "from setuptools.build_meta import build_wheel; build_wheel('..')"
     subprocess.run([sys.executable, "-W", "ignore", "-c", build], cwd=copy, check=True)
     [wheel] = tmp_path.glob("*.whl")
-    modules = {path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.py")}
+    modules = {path.relative_to(FOLDER).as_posix() for path in PACKAGE.rglob("*.py")}
     assert {*modules, "docsplit_client/py.typed"} <= {*zipfile.ZipFile(wheel).namelist()}

@@ -23,16 +23,17 @@ from docsplit_client import (
     OverloadedError,
     UnavailableError,
     UnreachableError,
-    calls,
+    streams,
 )
-from docsplit_client.calls.call import Call
+from docsplit_client.call import Work
+from docsplit_client.calls import CALLS
 
-READ = calls.indexes.index("papers")
-CONDITIONAL = calls.documents.upsert("papers", [{"id": "a", "text": "b", "if_version": "c"}])
-REFUSING = calls.documents.upsert("papers", [], on_duplicate="refuse")
-PATCH = calls.documents.patch_document("papers", "a", {}, if_version="c")
-DELETE_MANY = calls.documents.delete_documents("papers", ids=["a"])
-TRAIN = calls.indexes.train_citation_head("papers")
+READ = CALLS.index("papers")
+CONDITIONAL = CALLS.upsert("papers", [{"id": "a", "text": "b", "if_version": "c"}])
+REFUSING = CALLS.upsert("papers", [], on_duplicate="refuse")
+PATCH = CALLS.patch_document("papers", "a", {}, if_version="c")
+DELETE_MANY = CALLS.delete_documents("papers", ids=["a"])
+TRAIN = CALLS.train_citation_head("papers")
 
 Outcome = httpx2.Response | httpx2.TransportError
 
@@ -69,10 +70,10 @@ class Script(httpx2.MockTransport):
 
 
 @contextmanager
-def senders(transport: httpx2.MockTransport) -> Iterator[list[Callable[[Call[Any]], object]]]:
+def senders(transport: httpx2.MockTransport) -> Iterator[list[Callable[[Work[Any]], object]]]:
     """``send`` of both clients."""
 
-    async def later(call: Call[Any]) -> None:
+    async def later(call: Work[Any]) -> None:
         async with AsyncClient(http=httpx2.AsyncClient(transport=transport)) as client:
             await client.send(call)
 
@@ -92,7 +93,7 @@ def waits(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     return made
 
 
-def send(call: Call[Any], *outcomes: Outcome) -> Any:
+def send(call: Work[Any], *outcomes: Outcome) -> Any:
     """The result from both clients, which must be the same."""
 
     async def later() -> Any:
@@ -115,7 +116,7 @@ def send(call: Call[Any], *outcomes: Outcome) -> Any:
     ],
 )
 def test_it_sends_again_what_was_not_begun_or_may_be_repeated(
-    waits: list[float], call: Call[Any], failure: Outcome
+    waits: list[float], call: Work[Any], failure: Outcome
 ) -> None:
     assert send(call, failure, OK) == {"name": "papers"}
     assert len(waits) == 2
@@ -136,7 +137,7 @@ def test_it_sends_again_what_was_not_begun_or_may_be_repeated(
     ],
 )
 def test_it_does_not_repeat_what_may_have_been_done(
-    waits: list[float], call: Call[Any], failure: Outcome, error: type[Exception]
+    waits: list[float], call: Work[Any], failure: Outcome, error: type[Exception]
 ) -> None:
     with pytest.raises(error):
         send(call, failure)
@@ -176,7 +177,7 @@ def test_it_does_not_wait_for_minutes(waits: list[float]) -> None:
 
 
 def test_a_deletion_that_an_earlier_try_made_is_no_error(waits: list[float]) -> None:
-    delete = calls.documents.delete_document("papers", "a")
+    delete = CALLS.delete_document("papers", "a")
     assert send(delete, BROKEN, BUSY, GONE) is None
     assert send(delete, AWAY, GONE) is None
     for first in ([], [BUSY], [STARTING], [UNSENT]):
@@ -186,7 +187,7 @@ def test_a_deletion_that_an_earlier_try_made_is_no_error(waits: list[float]) -> 
 
 def test_a_cancelled_job_that_is_gone_has_no_state(waits: list[float]) -> None:
     with pytest.raises(NotFoundError):
-        send(calls.jobs.cancel_job("0" * 32), BROKEN, GONE)
+        send(CALLS.cancel_job("0" * 32), BROKEN, GONE)
 
 
 def test_an_answer_of_a_proxy_becomes_an_error(waits: list[float]) -> None:
@@ -195,8 +196,8 @@ def test_an_answer_of_a_proxy_becomes_an_error(waits: list[float]) -> None:
     assert (caught.value.status, caught.value.kind) == (502, "")
 
 
-@pytest.mark.parametrize("call", [READ, calls.embedding.embed(["a"]), calls.lines.lines(["a"])])
-def test_a_page_of_a_proxy_is_no_result(waits: list[float], call: Call[Any]) -> None:
+@pytest.mark.parametrize("call", [READ, CALLS.embed(["a"]), streams.lines(["a"])])
+def test_a_page_of_a_proxy_is_no_result(waits: list[float], call: Work[Any]) -> None:
     page = httpx2.Response(200, html="<html>Sign in</html>")
     with pytest.raises(UnreachableError, match=r"text/html.* not the service's: check its URL"):
         send(call, page)
@@ -205,7 +206,7 @@ def test_a_page_of_a_proxy_is_no_result(waits: list[float], call: Call[Any]) -> 
 @pytest.mark.parametrize("content", [{}, [], "text", 1])
 def test_other_json_of_a_proxy_is_no_result(waits: list[float], content: Any) -> None:
     with pytest.raises(UnreachableError, match="not the service's"):
-        send(calls.indexes.indexes(), httpx2.Response(200, json=content))
+        send(CALLS.indexes(), httpx2.Response(200, json=content))
 
 
 def test_an_answer_that_cannot_be_unpacked_is_an_error_of_the_client(waits: list[float]) -> None:

@@ -17,7 +17,7 @@ from mcp.client.client import Client as Agent
 from mcp.client.streamable_http import streamable_http_client
 
 from docsplit_client import Client
-from docsplit_client.options import NewDocument
+from docsplit_client.types import NewDocument
 from service.keys import file
 from tests.conftest import Server, serving
 

@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable, Generator, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any, Generic, TypeVar
+from typing import IO, Any, Generic, TypeAlias, TypeVar
 from urllib.parse import quote
 
 import httpx2
@@ -22,7 +22,7 @@ class Call(Generic[T]):
     Attributes:
         method: of HTTP.
         path: with its query, percent-encoded.
-        read: makes the result from a successful answer.
+        read: makes the result from a successful answer; its JSON by default.
         body: sent as JSON; None for no body.
         files: sent as a form, by name, in place of a body.
         raw_body: sent as it is, in place of a body; ``headers`` names its type.
@@ -32,7 +32,7 @@ class Call(Generic[T]):
 
     method: str
     path: str
-    read: Callable[[httpx2.Response], T]
+    read: Callable[[httpx2.Response], T] = lambda answer: answer.json()
     body: Mapping[str, Any] | None = None
     headers: Mapping[str, str] = field(default_factory=dict)
     files: Mapping[str, bytes | Path] | None = None
@@ -92,8 +92,9 @@ class File:
             self._stream = None
 
 
-Steps = Generator[Call[Any] | float, Any, T]
+Steps = Generator["Work[Any] | float", Any, T]
 """Several requests: yields each and receives its result; yields a number to wait for seconds."""
+Work: TypeAlias = "Call[T] | Steps[T]"
 
 
 def authorization(key: str | None) -> dict[str, str]:
@@ -119,11 +120,6 @@ def several(given: Iterable[T], name: str) -> Iterable[T]:
     if isinstance(given, str):
         raise TypeError(f"{name}: give a list of strings")
     return given
-
-
-def parsed(response: httpx2.Response) -> Any:
-    """The JSON of an answer."""
-    return response.json()
 
 
 def nothing(_: httpx2.Response) -> None:
