@@ -27,8 +27,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.bundles.manifest import BundleError
 from docsplit.corpora.documents import Document, check_source, entries, read_texts
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields, add_field_flags
+from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from docsplit.corpora.files import FORMATS
 from docsplit.encoder import EmptyTextError, Encoder
 from docsplit.engines.choice import ArithmeticWish, EngineWish

@@ -20,7 +20,7 @@ from docsplit.windowing.documents import (
 )
 from docsplit.windowing.pooling import Vectors, normalise, pool, shorten
 from docsplit.windowing.tokens import DocumentTokenizer, Side
-from docsplit.windowing.weighing import Weighing
+from docsplit.windowing.windows import Weighing
 
 
 class EmptyTextError(ValueError):

@@ -73,7 +73,7 @@ def _run(given: Sequence[str]) -> int:
 
     from docsplit.bundles.format import load_any
     from docsplit.bundles.manifest import BundleError, Manifest, Parity, RerankerManifest
-    from docsplit.corpora.errors import DataError
+    from docsplit.corpora.fields import DataError
     from export.errors import ExportError, IncompleteError, explained
     from export.pipeline import Request, export, export_reranker
     from export.progress import Progress
@@ -145,7 +145,7 @@ def _over_a_bundle(command: str, arguments: Sequence[str]) -> int:
     from rich.console import Console
 
     from docsplit.bundles.manifest import BundleError
-    from docsplit.corpora.errors import DataError
+    from docsplit.corpora.fields import DataError
     from export import conversion, inspection
     from export.errors import ExportError, explained
 

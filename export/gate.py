@@ -18,7 +18,7 @@ from docsplit.engines.openvino_cpu import openvino_core
 from docsplit.windowing.documents import BY_TOKENS, Window, document_vectors, read
 from docsplit.windowing.pairs import PairTokenizer
 from docsplit.windowing.tokens import DocumentTokenizer
-from docsplit.windowing.weighing import Weighing
+from docsplit.windowing.windows import Weighing
 from export.engines import Encode, Inputs, named, open_engine, source_engine
 from export.errors import ExportError
 from export.progress import Report

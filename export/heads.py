@@ -12,7 +12,7 @@ from docsplit.bundles import format as bundle
 from docsplit.bundles.manifest import HEADS, BundleError, FileEntry, Head, Manifest
 from docsplit.heads.citation import SIGNALS
 from docsplit.heads.network import Network
-from docsplit.heads.pair_features import FEATURES
+from docsplit.heads.pairs import FEATURES
 from export.errors import ExportError
 
 OPSET = 17

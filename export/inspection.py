@@ -24,7 +24,7 @@ from docsplit.bundles.manifest import (
     RerankerManifest,
     TaskParity,
 )
-from docsplit.windowing.weighing import Weighing
+from docsplit.windowing.windows import Weighing
 from export.errors import ExportError
 from export.options import add_gate_options, add_options, held_out
 from export.progress import Progress, Report, unreported

@@ -27,7 +27,7 @@ from docsplit.bundles.manifest import (
     WindowWeights,
 )
 from docsplit.windowing.pairs import PairTokenizer
-from docsplit.windowing.weighing import Weighing
+from docsplit.windowing.windows import Weighing
 from export import fp16, int8
 from export.attention import LONG_MODEL_TYPE
 from export.engines import Inputs, check_device

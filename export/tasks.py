@@ -11,8 +11,7 @@ import numpy.typing as npt
 
 from docsplit.bundles.manifest import TaskName, TaskParity
 from docsplit.corpora.catalogue import judged_files
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields
+from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.files import TABLES, stem
 from docsplit.corpora.reading import read_judged, read_labelled
 from docsplit.corpora.sets import Judged, Labelled

@@ -16,7 +16,7 @@ from docsplit.corpora.documents import text_of
 from docsplit.corpora.fields import Fields
 from docsplit.corpora.files import lines, suffix
 from docsplit.corpora.tables import is_table, rows
-from docsplit.windowing.batches import pad
+from docsplit.windowing.documents import pad
 from docsplit.windowing.pairs import PairTokenizer
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.windows import Ids

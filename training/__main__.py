@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from rich.console import Console
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from export.errors import explained
 from training.command_line import parse
 from training.errors import HeadError, TrainingError

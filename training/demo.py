@@ -22,7 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from docsplit.corpora.documents import read_links
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from docsplit.corpora.reading import links_among
 from export.errors import explained
 from export.options import count, interruptible

@@ -5,8 +5,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields
+from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.files import TABLES, stem
 from docsplit.corpora.reading import read_judged, read_labelled, read_linked, read_plain
 from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked

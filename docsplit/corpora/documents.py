@@ -10,8 +10,7 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields
+from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.files import TABLES, files, suffix, whole
 from docsplit.corpora.tables import Row, rows
 from docsplit.extraction.content import Content, Heading, StartError

@@ -3,6 +3,11 @@
 import argparse
 from dataclasses import dataclass
 
+
+class DataError(Exception):
+    """Unreadable input; the message names the file and, if there is one, the line."""
+
+
 _NAMES = ("text", "id", "title", "label")
 
 

@@ -8,7 +8,7 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import IO
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from docsplit.extraction.kinds import KINDS, OLD
 
 TABLES = (".parquet", ".csv", ".tsv", ".jsonl")

@@ -11,8 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from docsplit.corpora.documents import read_links
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields
+from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.sets import Documents, Judged, Labelled, Linked
 from docsplit.corpora.tables import Row, rows
 

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from docsplit.corpora.files import COMPRESSED, MOST_BYTES, TABLES, content, lines, suffix
 
 Row = dict[str, Any]

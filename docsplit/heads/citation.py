@@ -1,7 +1,7 @@
 """The citation head: does a document cite another?
 
 The head is a logistic regression on a few features of the pair
-(``docsplit.heads.pair_features``). With ``inputs="vectors"`` it is the network of DocSplit (section
+(``docsplit.heads.pairs``). With ``inputs="vectors"`` it is the network of DocSplit (section
 3.5), which reads [u; v]; here it also reads the products u * v, as in InferSent (Conneau et al.
 2017), and four signals of the search.
 docs/explanation/experiments/heads.md compares the two.

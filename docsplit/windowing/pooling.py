@@ -13,7 +13,7 @@ def pool(windows: Vectors, weights: Sequence[float]) -> Vectors:
 
     Args:
         windows: unit vectors, float32 ``[windows, dimensions]``.
-        weights: of the windows, as ``docsplit.windowing.weighing`` gives them.
+        weights: of the windows, as ``docsplit.windowing.windows`` gives them.
 
     Returns:
         float32 ``[dimensions]``. Its length is 1 if all windows agree, and falls as they differ.

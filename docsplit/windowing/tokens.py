@@ -1,6 +1,7 @@
 """From texts to token ids and character offsets."""
 
-from collections.abc import Callable, Generator, Iterable, Sequence
+import re
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -11,9 +12,49 @@ from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 
-from docsplit.windowing import pieces
 from docsplit.windowing.sentences import sentence_starts
 from docsplit.windowing.windows import Ids, Positions
+
+Range = tuple[int, int]
+
+SIZE = 16_384
+# the longest piece, for every text
+LONGEST = 2 * SIZE
+
+_BLANK = re.compile(r"(?<=\S)\s")
+_AFTER_PUNCTUATION = re.compile(r"(?<=[^\w\s])")
+# letters and digits of scripts that tokenizers do not split into single characters
+_PLAIN_WORD = re.compile(r"[^\W_\u1100-\U0003ffff]+")
+
+
+def ranges(text: str, *, skip_long_words: bool = False) -> Iterator[Range]:
+    """Yield ascending ranges of characters, each at most ``LONGEST`` long.
+
+    A piece ends before white space if there is any. Pre-tokenizers split there, so the pieces have
+    the same tokens as the whole text. Without white space a piece ends after punctuation, and
+    without either it ends inside a word.
+
+    Args:
+        text: of any length.
+        skip_long_words: leave out the rest of a word in which a piece ended. WordPiece makes one
+            unknown token of any word of more than 100 characters, however long it is.
+    """
+    begin = 0
+    while len(text) - begin > LONGEST:
+        first, last = begin + SIZE, begin + LONGEST
+        found = _BLANK.search(text, first, last) or _AFTER_PUNCTUATION.search(text, first, last)
+        end = found.start() if found else last
+        yield begin, end
+        begin = end
+        if not found and skip_long_words:
+            at = first
+            # in steps, because a match blocks all other threads
+            while word := _PLAIN_WORD.match(text, at, at + SIZE):
+                at = word.end()
+            begin = max(begin, at)
+    if begin < len(text) or not begin:
+        yield begin, len(text)
+
 
 Side = Literal["left", "right"]
 
@@ -111,17 +152,17 @@ class DocumentTokenizer:
             limit: stop after the piece in which the text exceeds so many tokens; None: never.
             side: begin at the start of the text for ``right``, at its end for ``left``.
         """
-        if not prompt and len(text) <= pieces.LONGEST:
+        if not prompt and len(text) <= LONGEST:
             encoding = self._encode(text)
             return Tokens(np.array(encoding.ids, dtype=np.int32), lambda: _starts(encoding), 0)
         joined = prompt + text if prompt else text
-        ranges: Iterable[pieces.Range] = pieces.ranges(joined, skip_long_words=self._skips)
+        spans: Iterable[Range] = ranges(joined, skip_long_words=self._skips)
         if side == "left":
-            ranges = reversed(list(ranges))
+            spans = reversed(list(spans))
         found: list[tuple[Ids, Positions, Positions]] = []
         count = 0
         complete = True
-        for begin, end in ranges:
+        for begin, end in spans:
             if found:
                 yield
                 if limit is not None and count > limit:

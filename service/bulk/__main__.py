@@ -19,8 +19,7 @@ from rich.console import Console
 
 from docsplit.bundles.manifest import BundleError
 from docsplit.corpora.documents import Refused, check_source, entries, read_documents, titled
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields, add_field_flags
+from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from docsplit.corpora.files import FORMATS
 from service import precedence
 from service.bulk.command_settings import load_settings, separate

@@ -18,7 +18,7 @@ from rich.progress import (
     TimeRemainingColumn,
 )
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 
 _LINE_SECONDS = 5.0
 # The pace of so many seconds gives the time left: batches take seconds, and skipped documents none.

@@ -8,7 +8,7 @@ import numpy as np
 from docsplit.windowing.documents import BY_TOKENS, Window, split
 from docsplit.windowing.pooling import Vectors, pool
 from docsplit.windowing.tokens import DocumentTokenizer, Side
-from docsplit.windowing.weighing import Weighing
+from docsplit.windowing.windows import Weighing
 from service.embedding.cache.keys import window_key
 from service.embedding.cache.layers import Source
 from service.embedding.charges import charged

@@ -3,7 +3,7 @@
 import asyncio
 from pathlib import Path
 
-from docsplit.heads import sealing
+from docsplit.heads import network
 from docsplit.heads.examples import Examples
 from docsplit.heads.network import Network
 from service import executors
@@ -158,10 +158,10 @@ async def _heads(root: Path, table: str, report: Report) -> None:
         report.findings.append(Finding(name, f"rows cannot be read: {rows.outline(error)}"))
         return
     report.rows += held.num_rows
-    if set(sealing.COLUMNS) <= set(held.schema.names):
+    if set(network.COLUMNS) <= set(held.schema.names):
         for place in range(held.num_rows):
             try:
-                sealing.unsealed(held.select(sealing.COLUMNS).slice(place, 1).to_pylist()[0])
+                network.unsealed(held.select(network.COLUMNS).slice(place, 1).to_pylist()[0])
             except (TypeError, ValueError):
                 document = held[held.schema.names[0]][place].as_py()
                 report.findings.append(Finding(name, "damaged", document=document, part="report"))

@@ -12,8 +12,7 @@ import numpy as np
 
 from docsplit.heads.citation import CANDIDATES, SIGNALS, Candidates, sample, vector_features
 from docsplit.heads.network import Scorer
-from docsplit.heads.pair_features import FEATURES
-from docsplit.heads.pairs import Facts, Scores, of_pairs, signals
+from docsplit.heads.pairs import FEATURES, Facts, Scores, of_pairs, signals
 from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.errors import ConflictError, DamagedError, NotFoundError

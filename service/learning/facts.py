@@ -12,9 +12,8 @@ import numpy as np
 import pyarrow as pa
 from lancedb.expr import col, lit
 
-from docsplit.heads.pair_features import MOST_FIELDS
-from docsplit.heads.pairs import Facts
-from docsplit.ranking.bags import bag
+from docsplit.heads.pairs import MOST_FIELDS, Facts
+from docsplit.ranking.terms import bag
 from service import executors
 from service.index.documents import Index
 from service.index.query.reading import Hit, Query

@@ -6,8 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from docsplit.heads.bounds import MOST_EXAMPLES
-from docsplit.heads.examples import Examples, check, digest
+from docsplit.heads.examples import MOST_EXAMPLES, Examples, check, digest
 from docsplit.windowing.pooling import Vectors
 from service.errors import InvalidError, NotFoundError
 from service.index.indexes import Indexes

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 import numpy as np
 import pyarrow as pa
 
-from docsplit.heads.bounds import MOST_UNLABELLED
+from docsplit.heads.examples import MOST_UNLABELLED
 from docsplit.windowing.pooling import Vectors
 from service.errors import DamagedError, InvalidError
 from service.index import documents as stored

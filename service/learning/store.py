@@ -13,7 +13,7 @@ import structlog
 from cachetools import LRUCache
 from lancedb.expr import col, lit
 
-from docsplit.heads import sealing
+from docsplit.heads import network
 from docsplit.heads.examples import Examples, digests, unpacked
 from docsplit.heads.network import Network, Scorer
 from service import executors
@@ -132,7 +132,7 @@ class Heads:
             "network": head.network.to_bytes(),
             "examples": blob,
         }
-        row["report"] = sealing.sealed(row)
+        row["report"] = network.sealed(row)
         await self._table.put(row)
         # before older versions are removed
         await self._table.sync()
@@ -168,8 +168,8 @@ class Heads:
         held = self._loaded.get(name)
         if held is None or held.uid != uid:
             with self._readable():
-                row = await self._row(name, [*sealing.COLUMNS])
-                row["report"] = sealing.unsealed(row)
+                row = await self._row(name, [*network.COLUMNS])
+                row["report"] = network.unsealed(row)
                 row["network"] = Network.from_bytes(row["network"])
             held = Head(**row)
             if _size(held) <= _LOADED_BYTES:

@@ -16,7 +16,7 @@ from docsplit.engines.choice import Choice, Processor, choose
 from docsplit.engines.interface import Engine, EngineError, warm_up
 from docsplit.engines.onnx import reserve
 from docsplit.windowing.tokens import DocumentTokenizer
-from docsplit.windowing.weighing import Weighing
+from docsplit.windowing.windows import Weighing
 from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher

@@ -11,8 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from docsplit.corpora.catalogue import discover
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields
+from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.reading import read_examples, read_labelled
 from docsplit.corpora.sets import Documents, Judged, Labelled, Linked
 from tests.training.evaluation.conftest import TOPICS, write_rows

@@ -32,8 +32,7 @@ from docsplit.corpora.documents import (
     read_texts,
     titled,
 )
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields, add_field_flags
+from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from docsplit.extraction.content import Heading
 
 DOCUMENTS = [

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from export.errors import ExportError
 from export.texts import read_passages
 

@@ -11,8 +11,7 @@ import pytest
 import pytrec_eval
 
 from docsplit.bundles.manifest import Parity, TaskParity
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields
+from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.reading import read_judged, read_labelled
 from docsplit.corpora.sets import Judged, Labelled
 from export.errors import ExportError

@@ -17,7 +17,7 @@ import httpx
 import numpy as np
 import pytest
 
-from docsplit.heads import bounds
+from docsplit.heads import examples as bounds
 from docsplit.heads.examples import Examples, digest, digests, unpacked
 from docsplit.heads.network import Network
 from service.index.storage.database import connect

@@ -14,9 +14,9 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.neural_network import MLPClassifier
 
-from docsplit.heads import citation, fitting, multilabel, training
-from docsplit.heads.fitting import Layers, Objective, descend
+from docsplit.heads import citation, multilabel, training
 from docsplit.heads.network import Vectors, softmax
+from docsplit.heads.training import Layers, Objective, descend
 from tests.conftest import NIGHTLY
 
 ITERATIONS = 25
@@ -63,7 +63,7 @@ def test_a_network_equals_that_of_scikit_learn(
     whole = logits(fitted(vectors, targets, outputs, counts), vectors)
     assert np.abs(whole - wanted).max() < 1e-3
     # the same result in parts
-    monkeypatch.setattr(fitting, "PART_OUTPUTS", 400)
+    monkeypatch.setattr(training, "PART_OUTPUTS", 400)
     assert np.abs(logits(fitted(vectors, targets, outputs, counts), vectors) - wanted).max() < 1e-3
     # other examples give another result
     other = fitted(vectors[::-1].copy(), targets, outputs, counts)

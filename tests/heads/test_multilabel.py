@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from docsplit.heads import multilabel
+from docsplit.heads.multilabel import Indicators, folds
 from docsplit.heads.network import Network, Vectors, sigmoid
-from docsplit.heads.stratify import Indicators, folds
 from tests.conftest import NIGHTLY, Server
 from tests.heads.test_classify import MONEY, SPORT, classify
 from tests.index.conftest import call

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from docsplit.heads.pair_features import FEATURES, Pairs, features
+from docsplit.heads.pairs import FEATURES, Pairs, features
 
 
 def pairs() -> Pairs:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from docsplit.heads import sealing
+from docsplit.heads import network
 from docsplit.heads.examples import Examples
 from docsplit.heads.network import Network
 from service.errors import StoreError
@@ -46,20 +46,20 @@ def flips(text: str) -> list[str]:
 
 
 def test_a_flipped_bit_never_gives_another_head() -> None:
-    row = {**ROW, "report": sealing.sealed(ROW)}
-    assert sealing.unsealed(row) == REPORT
+    row = {**ROW, "report": network.sealed(ROW)}
+    assert network.unsealed(row) == REPORT
     for column in ("name", "uid", "revision"):
         for flipped in flips(row[column]):
             with pytest.raises(ValueError, match="differs from its checksum"):
-                sealing.unsealed({**row, column: flipped})
+                network.unsealed({**row, column: flipped})
     for flipped in flips("sport"):
         with pytest.raises(ValueError, match="differs from its checksum"):
-            sealing.unsealed({**row, "labels": [flipped, "wetter"]})
+            network.unsealed({**row, "labels": [flipped, "wetter"]})
     with pytest.raises(ValueError, match="differs from its checksum"):
-        sealing.unsealed({**row, "labels": ["wetter", "sport"]})
+        network.unsealed({**row, "labels": ["wetter", "sport"]})
     for flipped in flips(row["report"]):
         try:
-            held = sealing.unsealed({**row, "report": flipped})
+            held = network.unsealed({**row, "report": flipped})
         except ValueError:
             continue
         # of the checksum's name, or of a blank: both leave the report as it is
@@ -67,7 +67,7 @@ def test_a_flipped_bit_never_gives_another_head() -> None:
 
 
 def test_a_head_of_a_former_version_has_no_checksum() -> None:
-    assert sealing.unsealed({**ROW, "report": json.dumps(REPORT)}) == REPORT
+    assert network.unsealed({**ROW, "report": json.dumps(REPORT)}) == REPORT
 
 
 def test_a_damaged_label_is_reported(tmp_path: Path) -> None:

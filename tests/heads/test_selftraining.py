@@ -9,8 +9,7 @@ import pytest
 
 from docsplit.heads import training
 from docsplit.heads.network import Network, Vectors
-from docsplit.heads.selftraining import LEAST, SHARE, WEIGHT, extend
-from docsplit.heads.training import Labels
+from docsplit.heads.training import LEAST, SHARE, WEIGHT, Labels, extend
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.conftest import index as index

@@ -9,7 +9,7 @@ import httpx
 import numpy as np
 import pytest
 
-from docsplit.ranking.diversity import diverse
+from docsplit.ranking.fusion import diverse
 from docsplit.windowing.pooling import Vectors
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from docsplit.heads.network import Network
-from docsplit.heads.pair_features import FEATURES
+from docsplit.heads.pairs import FEATURES
 from docsplit_client import Client
 from service.index.links.graph import Graph
 from service.learning.missing import page

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from docsplit.ranking import passages as ranking
-from docsplit.ranking.bags import bag
+from docsplit.ranking.terms import bag
 from docsplit.ranking.terms import count as counted
 from docsplit.ranking.words import lined, placed
 from service.index.query import passages

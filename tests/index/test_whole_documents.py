@@ -11,9 +11,8 @@ from lancedb.index import FTS
 from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.metrics.pairwise import cosine_similarity
 
-from docsplit.ranking import bags
-from docsplit.ranking.bags import BUCKETS, bag, cosines
-from docsplit.ranking.terms import count
+from docsplit.ranking import terms as bags
+from docsplit.ranking.terms import BUCKETS, bag, cosines, count
 from docsplit.ranking.words import words
 from service.index import commits, filling
 from service.index.commits import Upsert

@@ -8,8 +8,7 @@ from typing import Any, cast
 
 import pytest
 
-from docsplit.ranking.bags import Bag, bag
-from docsplit.ranking.terms import MOST_WORDS, count
+from docsplit.ranking.terms import MOST_WORDS, Bag, bag, count
 from service.index.documents import Index
 from service.index.query import words
 from service.index.query.words import Vocabulary

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.engines.choice import Arithmetic, EngineName
-from docsplit.windowing.pieces import SIZE as PIECE
+from docsplit.windowing.tokens import SIZE as PIECE
 from docsplit.windowing.tokens import DocumentTokenizer, Side, Tokens
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client, working_for

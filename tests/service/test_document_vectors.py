@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from docsplit.bundles.format import DEFAULT_BUNDLE
-from docsplit.windowing.batches import Wide, pad
-from docsplit.windowing.documents import document_vectors, read
+from docsplit.windowing.documents import Wide, document_vectors, pad, read
 from docsplit.windowing.pooling import Vectors
 from docsplit.windowing.tokens import DocumentTokenizer
-from docsplit.windowing.weighing import Weighing
+from docsplit.windowing.windows import Weighing
 
 WINDOW = 16
 PAD = 7

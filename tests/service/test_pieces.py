@@ -7,7 +7,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from docsplit.bundles.format import DEFAULT_BUNDLE
-from docsplit.windowing import pieces
+from docsplit.windowing import tokens as pieces
 from docsplit.windowing.tokens import DocumentTokenizer, Side, Tokens
 
 PATH = DEFAULT_BUNDLE / "tokenizer.json"

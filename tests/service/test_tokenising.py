@@ -11,7 +11,7 @@ import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
 
 from docsplit.bundles.format import DEFAULT_BUNDLE
-from docsplit.windowing import pieces
+from docsplit.windowing import tokens as pieces
 from docsplit.windowing.tokens import DocumentTokenizer
 from service.embedding.tokenising import Steps, in_succession
 

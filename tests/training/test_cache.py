@@ -16,7 +16,7 @@ from sentencex import segment
 from transformers import PreTrainedTokenizerFast
 
 from docsplit.corpora.documents import Document
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from docsplit.windowing.sentences import LONGEST_PARAGRAPH
 from tests.training.conftest import MakeSettings, make_documents
 from training.data import build, sentences

@@ -12,7 +12,7 @@ import pytest
 
 from docsplit.corpora.documents import Document
 from docsplit.heads.citation import Candidates
-from docsplit.heads.pair_features import FEATURES
+from docsplit.heads.pairs import FEATURES
 from docsplit.windowing.pooling import Vectors
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect

@@ -16,7 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from tests.training.conftest import WORDS
 from training.data.cache import TokenCache
 from training.errors import CheckpointError, SettingsError

@@ -9,7 +9,7 @@ import datasets
 import pytest
 
 from docsplit.corpora.documents import Document
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from training.data.sources import fingerprint, read_documents
 from training.settings import DataSettings
 

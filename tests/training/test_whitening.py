@@ -10,8 +10,7 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields
+from docsplit.corpora.fields import DataError, Fields
 from training.__main__ import main
 from training.data.sentences import split_sentences
 from training.evaluation.encoders.folder import FolderEncoder

@@ -21,7 +21,7 @@ from filelock import FileLock, Timeout
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.corpora.documents import Document
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from training.data import cache as layout
 from training.data.cache import CacheCounts, TokenCache
 from training.data.near_duplicates import later_duplicates, load_signatures, signature

@@ -8,8 +8,7 @@ from typing import Any
 
 import docsplit.corpora.documents
 from docsplit.corpora.documents import Document, read_texts, text_of
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields
+from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.files import TYPES, same, suffix
 from docsplit.corpora.tables import check
 from training.settings import DataSettings

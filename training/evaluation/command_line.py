@@ -13,8 +13,7 @@ from rich.console import Console, ConsoleDimensions
 from rich.table import Table
 from rich.text import Text
 
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields, add_field_flags
+from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from export.errors import explained
 from export.options import count, interruptible
 from training.errors import SettingsError, TrainingError

@@ -6,7 +6,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
-from docsplit.windowing.batches import pad
+from docsplit.windowing.documents import pad
 from training.backbones.encoder import Encoder
 from training.data.chunks import plan_chunks, shared
 from training.data.specials import Specials

@@ -7,7 +7,7 @@ from pathlib import Path
 from rich.console import Console
 
 from docsplit.corpora.catalogue import Found
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from docsplit.corpora.sets import AnySet
 from docsplit.engines.choice import ArithmeticWish
 from training.errors import SettingsError

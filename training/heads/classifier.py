@@ -12,7 +12,7 @@ from docsplit.bundles.format import load
 from docsplit.corpora.fields import Fields, add_field_flags
 from docsplit.corpora.files import TABLES
 from docsplit.corpora.reading import read_examples
-from docsplit.heads import bounds, examples
+from docsplit.heads import examples
 from docsplit.heads.examples import Examples
 from docsplit.heads.learn import learn
 from export.heads import add_head
@@ -39,7 +39,7 @@ def main(arguments: Sequence[str]) -> int:
     labelled = _labelled(*read_examples(given.data, Fields.given(given)))
     dimensions = load(given.bundle).manifest.dimensions
     try:
-        bounds.check_training(
+        examples.check_training(
             len(labelled.inputs),
             len(labelled.counts()),
             dimensions,

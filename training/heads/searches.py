@@ -14,9 +14,8 @@ from lancedb.table import AsyncTable
 from docsplit.corpora.documents import Document
 from docsplit.heads.citation import CANDIDATES, Candidates, sample
 from docsplit.heads.pairs import Facts, Scores, of_pairs, signals
-from docsplit.ranking.bags import bag, cosines
 from docsplit.ranking.fusion import DEEP, hybrid
-from docsplit.ranking.terms import SAMPLE, count
+from docsplit.ranking.terms import SAMPLE, bag, cosines, count
 from docsplit.ranking.words import INDEX, every
 from docsplit.windowing.pooling import Vectors
 

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from docsplit.corpora.documents import read_links
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from docsplit.corpora.reading import links_among
 from training.data.cache import Numbers, TokenCache
 from training.data.sources import read_authors

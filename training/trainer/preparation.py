@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.windowing.batches import pad
+from docsplit.windowing.documents import pad
 from training.data.cache import TokenCache
 from training.data.chunks import plan_chunks, shared
 from training.data.clusters import Neighbourhood

@@ -10,8 +10,7 @@ from pathlib import Path
 import numpy as np
 
 from docsplit.corpora.documents import read_texts
-from docsplit.corpora.errors import DataError
-from docsplit.corpora.fields import Fields
+from docsplit.corpora.fields import DataError, Fields
 from training.data.sentences import split_sentences
 
 # one document in so many measures the gain and does not fit the map

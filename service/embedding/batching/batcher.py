@@ -12,7 +12,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from docsplit.engines.interface import Engine
-from docsplit.windowing.batches import pad
+from docsplit.windowing.documents import pad
 from service.embedding.batching import clients
 from service.embedding.batching.jobs import Ids, Job, Window
 from service.embedding.batching.model import BatchReport, Model

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
-from docsplit.ranking.bags import Bag, bag, cosines
+from docsplit.ranking.terms import Bag, bag, cosines
 from service import executors
 from service.index.documents import Index
 from service.index.rows import checksums, terms

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from threadpoolctl import ThreadpoolController
 
 from docsplit.ranking.adaptation import Profile
-from docsplit.ranking.bags import Bag
+from docsplit.ranking.terms import Bag
 from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.index.documents import Index

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from docsplit.ranking import fusion
-from docsplit.ranking.bags import Bag, bag
 from docsplit.ranking.fusion import DEEP
+from docsplit.ranking.terms import Bag, bag
 from docsplit.ranking.words import words as words_of
 from service import executors
 from service.index.documents import Index

@@ -8,8 +8,7 @@ import time
 import pyarrow as pa
 from cachetools import LRUCache
 
-from docsplit.ranking.bags import Bag, bag
-from docsplit.ranking.terms import SAMPLE, Frequencies, count
+from docsplit.ranking.terms import SAMPLE, Bag, Frequencies, bag, count
 from service import executors
 from service.index.documents import Index
 from service.index.rows import checksums, terms

@@ -1,10 +1,10 @@
 """The words of a document: the columns ``words`` and ``terms``.
 
 LanceDB indexes ``words``, the lines of ``docsplit.ranking.words``. ``terms`` counts words and pairs
-of words as ``docsplit.ranking.bags`` does.
+of words as ``docsplit.ranking.terms`` does.
 """
 
-from docsplit.ranking.bags import Bag, bag
+from docsplit.ranking.terms import Bag, bag
 from service.index.rows.seals import seal, unseal
 
 COLUMN = "terms"

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from docsplit.heads import bounds
-from docsplit.heads.bounds import MOST_UNLABELLED
-from docsplit.heads.examples import Examples
+from docsplit.heads import examples as bounds
+from docsplit.heads.examples import MOST_UNLABELLED, Examples
 from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.embedding.cache import lasting

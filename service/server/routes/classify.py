@@ -12,7 +12,7 @@ from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from docsplit.heads import bounds
+from docsplit.heads import examples as bounds
 from docsplit.heads.examples import UNSURE
 from docsplit.heads.network import Floats
 from service import executors

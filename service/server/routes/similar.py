@@ -9,7 +9,7 @@ import numpy as np
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 
-from docsplit.ranking.diversity import diverse
+from docsplit.ranking.fusion import diverse
 from docsplit.windowing.pooling import normalise
 from service import executors
 from service.embedding.embedder import Document

@@ -12,7 +12,7 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from docsplit.bundles.format import DEFAULT_BUNDLE
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from docsplit.engines.choice import ArithmeticWish
 from tests.conftest import Server, serving
 from tests.training.conftest import make_documents

@@ -8,7 +8,7 @@ from docsplit.bundles.manifest import TOKENIZER
 from docsplit.engines.choice import ArithmeticWish, choose, detect
 from docsplit.windowing.documents import document_vectors, read
 from docsplit.windowing.tokens import DocumentTokenizer
-from docsplit.windowing.weighing import Weighing
+from docsplit.windowing.windows import Weighing
 from export.engines import named, open_chosen
 from training.evaluation.encoders.interface import Reading, Vectors
 

@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import numpy as np
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from training.data.sentences import valid
 from training.evaluation.encoders.interface import Encoder, Reading, Vectors
 from training.evaluation.encoders.store import Store, text_digest

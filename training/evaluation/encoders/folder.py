@@ -10,8 +10,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from docsplit.windowing.batches import Wide
-from docsplit.windowing.documents import document_vectors, read
+from docsplit.windowing.documents import Wide, document_vectors, read
 from docsplit.windowing.tokens import DocumentTokenizer
 from export.requirements import absence, positions
 from export.source import only_own_code

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from training.evaluation.encoders.interface import Reading, Vectors
 
 _AT_ONCE = 500

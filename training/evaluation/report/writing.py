@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from training.evaluation.report.differences import Difference, differences
 from training.evaluation.report.markdown import render
 from training.evaluation.report.plots import draw

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from docsplit.corpora.errors import DataError
+from docsplit.corpora.fields import DataError
 from docsplit.corpora.sets import AnySet
 from training.evaluation.encoders.interface import Reading, Representation
 from training.evaluation.linguistics import DEFAULT_MODEL
