@@ -71,7 +71,7 @@ ARG BASE
 ARG REVISION=""
 LABEL org.opencontainers.image.title="docsplit" \
       org.opencontainers.image.description="Vectors of whole documents over HTTP" \
-      org.opencontainers.image.version="0.1.0" \
+      org.opencontainers.image.version="0.2.0" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
