@@ -21,13 +21,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if given and given[0] in ("head", "citation"):
             return _head(given[0], given[1:])
         if given and given[0] == "average":
-            from training import averaging
+            from training import derived
 
-            return averaging.main(given[1:])
+            return derived.average_main(given[1:])
         if given and given[0] == "whiten":
-            from training.whitening import command_line as whitening
+            from training import derived
 
-            return whitening.main(given[1:])
+            return derived.whiten_main(given[1:])
         settings = parse(given)
         # Imported only after the command line is checked: torch takes seconds to import.
         from training.trainer.loop import TrainingRun
@@ -48,12 +48,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _head(kind: str, arguments: Sequence[str]) -> int:
     from docsplit.bundles.manifest import BundleError
     from export.errors import ExportError
-    from training.heads import citation, classifier
+    from training import heads
 
     try:
         if kind == "head":
-            return classifier.main(arguments)
-        return citation.main(arguments)
+            return heads.classifier_main(arguments)
+        return heads.citation_main(arguments)
     except (BundleError, ExportError) as error:
         raise HeadError(str(error)) from None
 

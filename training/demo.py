@@ -27,15 +27,15 @@ from docsplit.corpora.reading import links_among
 from export.errors import explained
 from export.options import count, interruptible
 from training.errors import SettingsError, TrainingError
-from training.evaluation.citations import (
+from training.evaluation.metrics import (
     Retrieval,
     citation_retrieval,
     difference_interval,
     reciprocal_ranks,
 )
-from training.evaluation.embedding import embed_texts
 from training.settings import Settings
 from training.trainer.loop import TrainingRun
+from training.trainer.validation import embed_texts
 
 NUMBERS = r"(?i)\bpep(?:s)?[-\s:`]*\d+`?(?:[-/]\S*)?"
 _WINDOWS = 6

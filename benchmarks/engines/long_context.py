@@ -2,7 +2,7 @@
 
     python -m benchmarks.engines.long_context CHECKPOINT --plot docs/images/long-context.svg
 
-The command extends a short BERT checkpoint (see training/backbones/extend.py) to the longest
+The command extends a short BERT checkpoint (see training/encoder.py) to the longest
 length. It exports one graph with the window and one with dense attention. It times one text of each
 length on the CPU: both graphs in one pass, and the dense graph on a batch of windows of the short
 checkpoint's length. All have the same weights and run in turn; the figures are medians. At 4,096
@@ -31,7 +31,7 @@ from docsplit.engines.choice import detect
 from export.engines import Encode, Inputs, source_engine
 from export.graph import INPUTS, write_graph
 from export.source import Source, open_source
-from training.backbones.encoder import open_start
+from training.encoder import open_start
 from training.settings import BackboneSettings
 from training.trainer.output import save_model
 

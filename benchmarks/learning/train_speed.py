@@ -182,7 +182,7 @@ def write_pairs(case: Case) -> None:
     from sentencex import segment
     from transformers import AutoTokenizer
 
-    from training.data.build import open_cache
+    from training.documents import open_cache
 
     settings = _settings(case, f"{case.work}/none", mlm=False).data
     open_cache(settings, AutoTokenizer.from_pretrained(case.start))

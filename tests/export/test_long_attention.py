@@ -21,8 +21,7 @@ from export.engines import source_engine
 from export.graph import INPUTS, OUTPUT, write_graph
 from export.source import Source, open_source, reference_vectors
 from tests.conftest import serving
-from training.backbones.encoder import Encoder
-from training.backbones.extend import extend
+from training.encoder import Encoder, extend
 from training.trainer.output import save_model
 
 pytestmark = pytest.mark.usefixtures("neighbours_of_random_encoders")

@@ -31,8 +31,7 @@ from transformers import (
 )
 
 from tests.training.conftest import PIECES, MakeSettings, make_tokenizer, save_tiny_model
-from training.backbones.encoder import open_start, pool
-from training.backbones.teacher import Teacher, open_teachers
+from training.encoder import Teacher, open_start, open_teachers, pool
 from training.errors import SettingsError
 from training.settings import BackboneSettings, Settings
 from training.trainer.loop import TrainingRun

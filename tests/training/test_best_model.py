@@ -12,10 +12,10 @@ import torch
 from tests.training.conftest import MakeSettings
 from tests.training.test_training_run import weights
 from training.errors import CheckpointError
-from training.evaluation.validation import Validation
 from training.processes import Processes
-from training.trainer.best import BestModel
+from training.trainer.checkpoint import BestModel
 from training.trainer.loop import TrainingRun
+from training.trainer.validation import Validation
 
 
 def test_a_full_disk_leaves_the_former_best_model(

@@ -19,21 +19,20 @@ from docsplit.corpora.documents import Document
 from docsplit.corpora.fields import DataError
 from docsplit.windowing.sentences import LONGEST_PARAGRAPH
 from tests.training.conftest import MakeSettings, make_documents
-from training.data import build, sentences
-from training.data.cache import TokenCache
-from training.data.sentences import split_sentences
-from training.data.sources import read_documents
-from training.data.specials import Specials, whole_text_tokenizer
+from training import documents, tokens
+from training.cache import TokenCache
+from training.documents import read_documents
 from training.errors import CheckpointError
 from training.processes import Processes
 from training.settings import DataSettings
+from training.tokens import Specials, split_sentences, whole_text_tokenizer
 from training.trainer.loop import TrainingRun
 
 
 def open_cache(
     path: Path, tokenizer: PreTrainedTokenizerFast, folder: Path, **options: Any
 ) -> TokenCache:
-    return build.open_cache(DataSettings(path=str(path), cache=folder, **options), tokenizer)
+    return documents.open_cache(DataSettings(path=str(path), cache=folder, **options), tokenizer)
 
 
 def contents(cache: TokenCache) -> list[list[list[int]]]:
@@ -90,7 +89,7 @@ def test_sentencex_gets_no_long_paragraph(monkeypatch: pytest.MonkeyPatch) -> No
         lengths.append(len(text))
         return segment(language, text)
 
-    monkeypatch.setattr(sentences, "segment", counted)
+    monkeypatch.setattr(tokens, "segment", counted)
     monkeypatch.setattr(sentencex, "segment", counted)
     assert split_sentences("我们的语言。" * 4000 + "\n\nE.g. one. Two.") == [
         *["我们的语言。"] * 4000,
@@ -137,7 +136,7 @@ def test_cache_is_reused_until_its_inputs_change(
 ) -> None:
     first = open_cache(corpus, tokenizer, tmp_path)
     with monkeypatch.context() as patch:
-        patch.setattr(build, "read_documents", lambda settings: pytest.fail("read again"))
+        patch.setattr(documents, "read_documents", lambda settings: pytest.fail("read again"))
         assert open_cache(corpus, tokenizer, tmp_path).root == first.root
     changed = open_cache(corpus, tokenizer, tmp_path, mask_pattern="bal")
     assert changed.root != first.root
@@ -152,7 +151,7 @@ def test_interrupted_build_continues_where_it_stopped(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     whole = open_cache(corpus, tokenizer, tmp_path / "whole")
-    monkeypatch.setattr(build, "_BLOCK", 10)
+    monkeypatch.setattr(documents, "_BLOCK", 10)
     split_calls: list[str] = []
 
     def failing(settings: DataSettings) -> Iterator[Document]:
@@ -162,7 +161,7 @@ def test_interrupted_build_continues_where_it_stopped(
             yield document
 
     with monkeypatch.context() as patch:
-        patch.setattr(build, "read_documents", failing)
+        patch.setattr(documents, "read_documents", failing)
         with pytest.raises(KeyboardInterrupt):
             open_cache(corpus, tokenizer, tmp_path / "cut")
 
@@ -170,7 +169,7 @@ def test_interrupted_build_continues_where_it_stopped(
         split_calls.append(text)
         return split_sentences(text, language)
 
-    monkeypatch.setattr(build, "split_sentences", counted)
+    monkeypatch.setattr(documents, "split_sentences", counted)
     resumed = open_cache(corpus, tokenizer, tmp_path / "cut")
     assert len(split_calls) == 30  # 30 of 60 were already on disk
     assert contents(resumed) == contents(whole)

@@ -18,7 +18,7 @@ from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.rows.record import Encoding, Record
 from service.learning.citing import search_of
-from training.heads.searches import searches
+from training.heads import searches
 
 DIMENSIONS = 16
 DOCUMENTS = 110

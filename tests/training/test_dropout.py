@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from transformers import AutoModel
 from transformers.integrations.sdpa_attention import sdpa_attention_forward
 
-from training.backbones import dropout as quick
-from training.backbones.encoder import Encoder, open_start
+from training import dropout as quick
+from training.encoder import Encoder, open_start
 from training.settings import BackboneSettings
 
 HEADS = (3, 2, 10, 4)

@@ -16,12 +16,9 @@ from torch.nn.functional import cosine_similarity, normalize
 
 from tests.conftest import ONLY_NIGHTLY, free_port
 from tests.training.conftest import start_process
-from training.backbones.encoder import open_start
-from training.backbones.teacher import open_teachers
-from training.data.build import open_cache
-from training.losses.contrastive import info_nce, nt_xent, pool_windows
-from training.losses.masked_lm import MaskedLMHead
-from training.losses.teacher import similarity_loss
+from training.documents import open_cache
+from training.encoder import open_start, open_teachers
+from training.losses import MaskedLMHead, info_nce, nt_xent, pool_windows, similarity_loss
 from training.processes import Processes
 from training.settings import Settings
 from training.trainer.gradients import BatchGradients, BatchLoss, seed_dropout

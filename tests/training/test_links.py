@@ -18,15 +18,13 @@ from pydantic import ValidationError
 
 from docsplit.corpora.fields import DataError
 from tests.training.conftest import WORDS
-from training.data.cache import TokenCache
+from training.cache import TokenCache
 from training.errors import CheckpointError, SettingsError
-from training.evaluation.embedding import embed_texts
-from training.links.drawing import passage
-from training.links.graph import LinkGraph, open_graph
-from training.links.mining import FIRST, LAST, HardNegatives
+from training.links import FIRST, LAST, HardNegatives, LinkGraph, open_graph, passage
 from training.processes import Processes
 from training.settings import Settings
 from training.trainer.loop import TrainingRun
+from training.trainer.validation import embed_texts
 
 MakeSettings = Callable[..., Settings]
 

@@ -20,10 +20,9 @@ from transformers import (
     RobertaModel,
 )
 
-from training.backbones.encoder import Encoder, open_start
-from training.backbones.extend import extend, tile_positions
-from training.backbones.modeling_long_bert import LongBertModel, blocked_attention
+from training.encoder import Encoder, extend, open_start, tile_positions
 from training.errors import SettingsError
+from training.modeling_long_bert import LongBertModel, blocked_attention
 from training.settings import BackboneSettings
 from training.trainer.output import save_model
 

@@ -9,9 +9,17 @@ import pytest
 import torch
 from torch import nn
 
-from training.losses.contrastive import chance, info_nce, nt_xent, pool_windows
-from training.losses.masked_lm import MaskedLMHead, choose_masked, masked_lm_gradient
-from training.losses.teacher import similarity_loss, teacher_loss
+from training.losses import (
+    MaskedLMHead,
+    chance,
+    choose_masked,
+    info_nce,
+    masked_lm_gradient,
+    nt_xent,
+    pool_windows,
+    similarity_loss,
+    teacher_loss,
+)
 from training.settings import ObjectiveSettings
 
 

@@ -7,12 +7,7 @@ import random
 import numpy as np
 import pytest
 
-from training.data.near_duplicates import (
-    PERMUTATIONS,
-    bands_for,
-    later_duplicates,
-    signature,
-)
+from training.documents import PERMUTATIONS, bands_for, later_duplicates, signature
 
 
 def text(words: int, seed: int) -> list[str]:

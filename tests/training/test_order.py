@@ -13,14 +13,20 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from training.data.batches import BatchOrder
-from training.data.chunks import chunk_tokens, fitting, plan_chunks, shared
-from training.data.clusters import ClusterOrder, Neighbourhood
+from training.batches import (
+    BatchOrder,
+    ClusterOrder,
+    Neighbourhood,
+    chunk_tokens,
+    fitting,
+    plan_chunks,
+    shared,
+)
 from training.errors import CheckpointError, SettingsError
 from training.processes import Processes
 from training.settings import Settings
 from training.trainer.loop import TrainingRun
-from training.trainer.order import NEIGHBOURHOOD
+from training.trainer.opening import NEIGHBOURHOOD
 
 MakeSettings = Callable[..., Settings]
 

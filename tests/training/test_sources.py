@@ -10,7 +10,7 @@ import pytest
 
 from docsplit.corpora.documents import Document
 from docsplit.corpora.fields import DataError
-from training.data.sources import fingerprint, read_documents
+from training.documents import fingerprint, read_documents
 from training.settings import DataSettings
 
 ROWS = [

@@ -14,12 +14,12 @@ from transformers import PreTrainedTokenizerFast
 
 from export.static_branch import StaticBranch
 from tests.training.conftest import WORDS
-from training.backbones.static import StaticBackbone
 from training.command_line import parse
-from training.data.build import open_cache
+from training.documents import open_cache
+from training.encoder import StaticBackbone
 from training.errors import SettingsError
 from training.processes import Processes
-from training.reporting.curve import read_lines
+from training.reporting import read_lines
 from training.settings import Settings
 from training.trainer.loop import TrainingRun
 

@@ -22,16 +22,14 @@ from transformers import AutoModel
 from tests.training.conftest import start_process
 from training.__main__ import main
 from training.errors import CheckpointError, DivergedError, SettingsError
-from training.evaluation.embedding import embed_texts
 from training.processes import Processes
-from training.reporting.curve import read_lines
-from training.reporting.plot import plot_run
-from training.reporting.progress import RunProgress
+from training.progress import RunProgress
+from training.reporting import plot_run, read_lines
 from training.settings import Settings, ViewName
-from training.trainer import order
+from training.trainer import opening
 from training.trainer.checkpoint import Checkpoints
-from training.trainer.divergence import DivergenceWatch
-from training.trainer.loop import TrainingRun
+from training.trainer.loop import DivergenceWatch, TrainingRun
+from training.trainer.validation import embed_texts
 
 MakeSettings = Callable[..., Settings]
 # a batch is one chunk
@@ -180,8 +178,8 @@ def test_an_interrupted_run_embeds_no_block_of_documents_again_for_its_clusters(
         embedded.append(len(texts))
         return embed_texts(texts, *given, **named)
 
-    monkeypatch.setattr(order, "_AT_ONCE", 16)
-    monkeypatch.setattr(order, "embed_texts", counting)
+    monkeypatch.setattr(opening, "_AT_ONCE", 16)
+    monkeypatch.setattr(opening, "embed_texts", counting)
     interrupt_after = 2
     with pytest.raises(KeyboardInterrupt):
         train(settings)

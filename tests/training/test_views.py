@@ -13,10 +13,16 @@ from pydantic import ValidationError
 from transformers import PreTrainedTokenizerFast
 
 from training.settings import ObjectiveSettings
-from training.views import VIEWS, Document, ViewContext, view_of
-from training.views.laser import elongate
-from training.views.masking import mask_words, word_starts
-from training.views.windows import pack_windows
+from training.views import (
+    VIEWS,
+    Document,
+    ViewContext,
+    elongate,
+    mask_words,
+    pack_windows,
+    view_of,
+    word_starts,
+)
 
 MASK = 4
 VOCABULARY = 1_000

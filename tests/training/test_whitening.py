@@ -11,13 +11,12 @@ import pytest
 from sentence_transformers import SentenceTransformer
 
 from docsplit.corpora.fields import DataError, Fields
+from training import derived
 from training.__main__ import main
-from training.data.sentences import split_sentences
-from training.evaluation.encoders.folder import FolderEncoder
-from training.evaluation.encoders.interface import Reading, Vectors
-from training.whitening import command_line
-from training.whitening.fitting import Floats, fit, measure, reduced
-from training.whitening.halves import draw, split
+from training.derived import Floats, draw, fit, measure, reduced, split
+from training.evaluation.encoders import Reading, Vectors
+from training.evaluation.local_encoders import FolderEncoder
+from training.tokens import split_sentences
 
 FIELDS = Fields()
 
@@ -257,7 +256,7 @@ def test_a_command_that_was_interrupted_while_it_wrote_can_be_repeated(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(command_line, "write_record", interrupted)
+        patched.setattr(derived, "write_record", interrupted)
         assert main(given) == 130
     assert {path.name for path in tmp_path.iterdir()} == {"corpus.jsonl", "mapped.vectors"}
     assert main(given) == 0

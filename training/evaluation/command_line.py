@@ -17,7 +17,7 @@ from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from export.errors import explained
 from export.options import count, interruptible
 from training.errors import SettingsError, TrainingError
-from training.evaluation.encoders.precision import add_precision_flag
+from training.evaluation.encoders import add_precision_flag
 
 if TYPE_CHECKING:
     from docsplit.corpora.catalogue import Found
@@ -61,8 +61,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _run(given: argparse.Namespace, console: Console) -> int:
     # Imported only after the command line is checked: torch takes seconds to import.
-    from training.evaluation.report.differences import HEADING, rows
-    from training.evaluation.report.writing import write_report
+    from training.evaluation.report import HEADING, rows, write_report
 
     baseline = given.baseline
     if given.encoders or given.data:
@@ -97,7 +96,7 @@ def _request(given: argparse.Namespace) -> Request:
     from docsplit.corpora.catalogue import discover
     from docsplit.corpora.sets import Linked
     from training.evaluation.run import Request
-    from training.evaluation.tasks.registry import chosen
+    from training.evaluation.tasks import chosen
     from training.evaluation.tasks.task import Options
 
     if not given.data:

@@ -11,14 +11,12 @@ from docsplit.corpora.fields import DataError
 from docsplit.corpora.sets import AnySet
 from docsplit.engines.choice import ArithmeticWish
 from training.errors import SettingsError
-from training.evaluation.encoders.interface import Representation
-from training.evaluation.encoders.opening import name_of, opened
-from training.evaluation.encoders.texts_only import TextsOnly
-from training.evaluation.progress import EmbeddingProgress
-from training.evaluation.report.markdown import main_figure, main_heading
-from training.evaluation.report.text import figure
+from training.evaluation.encoders import Representation, TextsOnly, name_of, opened
+from training.evaluation.report import figure
 from training.evaluation.results import Result, every, key, path_of, read, write
+from training.evaluation.tasks import main_figure, main_heading
 from training.evaluation.tasks.task import Options, Task, UnfitError
+from training.progress import EmbeddingProgress
 
 
 @dataclass(frozen=True)

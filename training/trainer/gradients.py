@@ -19,11 +19,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from training.backbones.encoder import Encoder
-from training.backbones.teacher import Teacher
-from training.losses.contrastive import info_nce, nt_xent, pool_windows
-from training.losses.masked_lm import MaskedLMHead, masked_lm_gradient
-from training.losses.teacher import similarity_loss, teacher_loss
+from training.encoder import Encoder, Teacher
+from training.losses import (
+    MaskedLMHead,
+    info_nce,
+    masked_lm_gradient,
+    nt_xent,
+    pool_windows,
+    similarity_loss,
+    teacher_loss,
+)
 from training.processes import Processes
 from training.settings import ObjectiveSettings
 from training.trainer.preparation import Batch, Chunk

@@ -3,35 +3,213 @@
 import json
 import math
 import shutil
+import signal
+import statistics
+import sys
+import threading
 import time
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
+from torch import nn
 
-from training.data.chunks import chunk_tokens
+from training.batches import chunk_tokens
 from training.errors import CheckpointError, DivergedError
-from training.evaluation.embedding import embed_texts
-from training.evaluation.validation import Validation, pick, validate
-from training.losses.contrastive import chance
+from training.losses import chance
 from training.processes import Processes
-from training.reporting.curve import Curve
-from training.reporting.plot import plot_run
-from training.reporting.progress import RunProgress
-from training.reporting.record import run_record
+from training.progress import RunProgress
+from training.reporting import Curve, plot_run, run_record
 from training.settings import Settings
-from training.trainer import resumption
-from training.trainer.best import BestModel
-from training.trainer.divergence import DivergenceWatch
+from training.trainer.checkpoint import (
+    BestModel,
+    check_newest,
+    check_output,
+    check_settings,
+    fixed_settings,
+    open_checkpoints,
+    precision_to_use,
+)
 from training.trainer.gradients import BatchGradients, BatchLoss
-from training.trainer.interruption import Interruption
-from training.trainer.opening import open_run
-from training.trainer.order import check_negatives, open_negatives, open_neighbourhood, open_order
+from training.trainer.opening import (
+    check_negatives,
+    open_negatives,
+    open_neighbourhood,
+    open_order,
+    open_run,
+)
 from training.trainer.output import save_result, write_record
-from training.trainer.prefetch import prefetch
-from training.trainer.preparation import Batch, Preparation
-from training.trainer.result import RunResult
-from training.trainer.schedule import adamw, learning_rate
+from training.trainer.preparation import Batch, Preparation, prefetch
+from training.trainer.validation import Validation, embed_texts, pick, validate
+
+# The outcome of a training run.
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """The outcome of a run.
+
+    Attributes:
+        step: number of optimiser steps.
+        finished: false after an interruption; another call continues the run.
+        stopped_early: whether early stopping ended the run.
+        first: validation of the start weights; None without held-out documents.
+        last: validation of the written model.
+        model: folder of the model; None after an interruption.
+    """
+
+    step: int
+    finished: bool
+    stopped_early: bool
+    first: Validation | None
+    last: Validation | None
+    model: Path | None
+
+
+# The learning rate and the optimiser.
+
+
+def learning_rate(step: int, total: int, peak: float, warmup: float) -> float:
+    """Linear rise during the first share ``warmup`` of the steps, then linear descent to zero.
+
+    Args:
+        step: number of the next step, from 0.
+        total: steps of the run.
+        peak: highest learning rate.
+        warmup: share of the steps.
+    """
+    climb = round(warmup * total)
+    if step < climb:
+        return peak * (step + 1) / climb
+    return peak * max(0.0, (total - step) / max(1, total - climb))
+
+
+def adamw(modules: Iterable[nn.Module], weight_decay: float) -> torch.optim.AdamW:
+    """AdamW whose weight decay excludes biases and layer norms."""
+    parameters = {id(p): p for m in modules for p in m.parameters() if p.requires_grad}
+    matrices = [p for p in parameters.values() if p.dim() > 1]
+    others = [p for p in parameters.values() if p.dim() <= 1]
+    return torch.optim.AdamW(
+        [
+            {"params": matrices, "weight_decay": weight_decay},
+            {"params": others, "weight_decay": 0.0},
+        ],
+        lr=0.0,
+        fused=True,
+    )
+
+
+# Stop a run on a signal.
+
+
+class Interruption:
+    """SIGINT and SIGTERM request a stop after the current step."""
+
+    _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+    def __init__(self) -> None:
+        """Start without a request."""
+        self.asked = False
+        self._before: dict[signal.Signals, Any] = {}
+
+    def __enter__(self) -> "Interruption":
+        """Handle the signals. Only the main thread can do so; other threads do nothing."""
+        if threading.current_thread() is threading.main_thread():
+            for number in self._SIGNALS:
+                self._before[number] = signal.signal(number, self._ask)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Restore the former handlers."""
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def _ask(self, number: int, frame: object) -> None:
+        if self.asked:
+            raise KeyboardInterrupt
+        self.asked = True
+        sys.stderr.write("\nstopping after this step; interrupt again to stop at once\n")
+
+
+# Stop a run that has diverged.
+
+
+class DivergenceWatch:
+    """Raises when the loss or the gradient is not finite, or the loss rises back towards chance.
+
+    The check compares the median of the last ``window`` losses with the lowest such median of the
+    run. A rise by half the difference between that minimum and chance is a collapse, not noise.
+    """
+
+    def __init__(self, window: int, chance: float) -> None:
+        """Watch medians over ``window`` steps.
+
+        Args:
+            window: steps.
+            chance: loss of an encoder that gives every text the same vector.
+        """
+        self._recent: deque[float] = deque(maxlen=window)
+        self._lowest = math.inf
+        self._chance = chance
+
+    def check(
+        self,
+        step: int,
+        loss: float,
+        gradient_norm: float,
+        learning_rate: float,
+        documents: Callable[[], Sequence[str]],
+    ) -> None:
+        """Check a step.
+
+        Args:
+            step: number of the step.
+            loss: the minimised loss.
+            gradient_norm: L2 norm before clipping.
+            learning_rate: learning rate of the step.
+            documents: returns the ids of the step's documents; called only when needed.
+
+        Raises:
+            DivergedError: the run has diverged. The message gives the figures and the documents.
+        """
+        if not (math.isfinite(loss) and math.isfinite(gradient_norm)):
+            past = ", ".join(f"{x:.4f}" for x in list(self._recent)[-5:]) or "none"
+            names = documents()
+            shown = ", ".join(names[:8]) + (" ..." if len(names) > 8 else "")
+            raise DivergedError(
+                f"step {step}: loss {loss}, gradient norm {gradient_norm}, learning rate "
+                f"{learning_rate:.3g}; losses before: {past}; documents of the step: {shown}. Try "
+                "a lower optimisation.learning_rate or precision fp32"
+            )
+        self._recent.append(loss)
+        if len(self._recent) < (self._recent.maxlen or 0):
+            return
+        median = statistics.median(self._recent)
+        self._lowest = min(self._lowest, median)
+        bound = self._lowest + max(0.5 * (self._chance - self._lowest), 0.1 * self._chance)
+        if median > bound:
+            raise DivergedError(
+                f"step {step}: the median loss of the last {len(self._recent)} steps is "
+                f"{median:.4f}, the lowest so far was {self._lowest:.4f}, chance is "
+                f"{self._chance:.4f}; the run has diverged. Try a lower "
+                "optimisation.learning_rate or a longer optimisation.warmup"
+            )
+
+    def state(self) -> dict[str, object]:
+        """The state for a checkpoint."""
+        return {"recent": list(self._recent), "lowest": self._lowest}
+
+    def restore(self, state: dict[str, object]) -> None:
+        """Continue from ``state``."""
+        self._recent.clear()
+        self._recent.extend(state["recent"])  # type: ignore[arg-type]
+        self._lowest = float(state["lowest"])  # type: ignore[arg-type]
+
+
+# Run a training from settings and write its folder.
 
 MODEL = "model"
 
@@ -46,20 +224,20 @@ class TrainingRun:
             TrainingError: settings, data, weights or a checkpoint do not fit. The message says
                 which.
         """
-        self.processes = processes or Processes(resumption.precision_to_use(settings))
+        self.processes = processes or Processes(precision_to_use(settings))
         self.settings = settings = settings.in_precision(self.processes.precision)
         self.output = settings.run.output
         self._started = time.monotonic()
-        self._checkpoints = resumption.open_checkpoints(settings)
-        resumption.check_output(settings, self._checkpoints)
+        self._checkpoints = open_checkpoints(settings)
+        check_output(settings, self._checkpoints)
         opened = self._opened = open_run(settings, self.processes)
         self.cache, self.train, self.held = opened.cache, opened.train, opened.held
         self.tokenizer, self.encoder, self.head = opened.tokenizer, opened.encoder, opened.head
         self._modules = opened.modules
         links = None if opened.graph is None else opened.graph.digest
-        self._fixed = resumption.fixed_settings(settings, self.cache.root.name, links)
+        self._fixed = fixed_settings(settings, self.cache.root.name, links)
         # vectors and clusters of other documents would replace those of the run
-        resumption.check_newest(self.output, self._checkpoints, self._fixed)
+        check_newest(self.output, self._checkpoints, self._fixed)
         optimisation = settings.optimisation
         self._chunk_tokens = optimisation.chunk_tokens or chunk_tokens(
             self.processes.device, self.encoder.backbone.config
@@ -335,7 +513,7 @@ class TrainingRun:
         if not steps:
             return 0
         state = self._checkpoints.load(steps[-1])
-        resumption.check_settings(self.output, json.loads(state["settings"]), self._fixed)
+        check_settings(self.output, json.loads(state["settings"]), self._fixed)
         self.encoder.load_state_dict(state["encoder"])
         if self.head is not None:
             self.head.load_state_dict(state["head"])

@@ -15,8 +15,7 @@ from transformers import PreTrainedTokenizerBase
 
 from export.source import only_own_code, save_with_code
 from export.static_branch import StaticBranch
-from training.backbones.encoder import Encoder
-from training.backbones.static import StaticBackbone
+from training.encoder import Encoder, StaticBackbone
 from training.errors import OutputError
 from training.settings import BackboneSettings
 

@@ -5,7 +5,10 @@ and a batch does not depend on earlier ones.
 """
 
 import dataclasses
-from collections.abc import Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,19 +19,13 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from docsplit.windowing.documents import pad
-from training.data.cache import TokenCache
-from training.data.chunks import plan_chunks, shared
-from training.data.clusters import Neighbourhood
-from training.data.specials import Specials
-from training.links.drawing import LinkedViews
-from training.links.graph import LinkGraph
-from training.links.mining import HardNegatives
-from training.losses.masked_lm import choose_masked
+from training.batches import Neighbourhood, plan_chunks, shared
+from training.cache import TokenCache
+from training.links import HardNegatives, LinkedViews, LinkGraph
+from training.losses import choose_masked
 from training.settings import Settings
-from training.views import View, ViewContext, view_of
-from training.views.drawing import Drawer, OwnViews
-from training.views.masking import word_starts
-from training.views.windows import pack_windows
+from training.tokens import Specials
+from training.views import Drawer, OwnViews, View, ViewContext, pack_windows, view_of, word_starts
 
 
 @dataclass(frozen=True)
@@ -290,3 +287,34 @@ def _drawer(
     if own is None:
         raise ValueError("the view links needs a graph")
     return own
+
+
+@contextmanager
+def prefetch(
+    prepare: Callable[[int], Batch], first: int, last: int, workers: int
+) -> Iterator[Iterator[Batch]]:
+    """Batches ``first`` to ``last - 1`` in order.
+
+    Each of ``workers`` threads prepares one batch in advance. Without workers each batch is
+    prepared when it is needed.
+    """
+    if workers == 0:
+        yield map(prepare, range(first, last))
+        return
+    pool = ThreadPoolExecutor(workers, thread_name_prefix="prepare")
+    try:
+        yield _ahead(pool, prepare, first, last, workers + 1)
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _ahead(
+    pool: ThreadPoolExecutor, prepare: Callable[[int], Batch], first: int, last: int, depth: int
+) -> Iterator[Batch]:
+    waiting: deque[Future[Batch]] = deque()
+    for number in range(first, last):
+        waiting.append(pool.submit(prepare, number))
+        if len(waiting) > depth:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()

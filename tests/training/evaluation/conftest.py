@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from tests.training.conftest import WORDS, make_tokenizer, save_tiny_model
-from training.evaluation.report import writing
-from training.evaluation.report.writing import MARKDOWN
+from training.evaluation import report
+from training.evaluation.report import MARKDOWN
 
 TOPICS = 4
 
@@ -49,7 +49,7 @@ def former_plots(_: object, out: Path) -> list[str]:
 @pytest.fixture(autouse=True)
 def no_images(monkeypatch: pytest.MonkeyPatch) -> None:
     """Draw no plots: each costs a quarter of a second. Module fixtures draw theirs."""
-    monkeypatch.setattr(writing, "draw", former_plots)
+    monkeypatch.setattr(report, "draw", former_plots)
 
 
 @pytest.fixture(scope="session")

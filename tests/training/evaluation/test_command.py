@@ -14,10 +14,9 @@ import pytest
 
 from tests.conftest import ROOT
 from training.evaluation.command_line import _parser, main
-from training.evaluation.report.papers import _FIGURES, reported
-from training.evaluation.report.text import figure, number, table
+from training.evaluation.report import _FIGURES, figure, number, reported, table
 from training.evaluation.results import Figure, every
-from training.evaluation.tasks.registry import TASKS
+from training.evaluation.tasks import TASKS
 
 QUICK = ["--draws", "2", "--shots", "1,2", "--epochs", "1", "--steps", "20"]
 QUICK += ["--copies", "2,5", "--sample", "30"]

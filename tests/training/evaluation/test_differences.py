@@ -12,11 +12,9 @@ import pytest
 from scipy.stats import bootstrap
 
 from docsplit.corpora.sets import Documents
-from training.evaluation.report.differences import Difference, differences, rows
-from training.evaluation.report.text import change
-from training.evaluation.report.writing import write_report
+from training.evaluation.report import Difference, change, differences, rows, write_report
 from training.evaluation.results import Figure, Items, Measured, Result, path_of, read, write
-from training.evaluation.tasks.registry import TASKS
+from training.evaluation.tasks import TASKS
 from training.evaluation.tasks.task import Options
 
 Floats = npt.NDArray[np.float64]

@@ -16,19 +16,23 @@ from docsplit.corpora.fields import DataError
 from docsplit.engines.choice import ArithmeticWish
 from tests.conftest import Server, serving
 from tests.training.conftest import make_documents
-from training.backbones.encoder import open_start
-from training.data.sentences import split_sentences
 from training.demo import installed_start
+from training.encoder import open_start
 from training.errors import SettingsError
-from training.evaluation.encoders.cached import CachedEncoder
-from training.evaluation.encoders.folder import FolderEncoder
-from training.evaluation.encoders.interface import Reading, Vectors
-from training.evaluation.encoders.opening import opened, split_name
-from training.evaluation.encoders.random_vectors import RandomVectors
-from training.evaluation.encoders.service import ServiceEncoder
-from training.evaluation.encoders.store import Store
-from training.evaluation.encoders.tf_idf import TfIdf
+from training.evaluation.encoders import (
+    CachedEncoder,
+    RandomVectors,
+    Reading,
+    ServiceEncoder,
+    Store,
+    TfIdf,
+    Vectors,
+    opened,
+    split_name,
+)
+from training.evaluation.local_encoders import FolderEncoder
 from training.settings import BackboneSettings
+from training.tokens import split_sentences
 from training.trainer.output import save_model
 
 

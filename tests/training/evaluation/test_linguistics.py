@@ -14,15 +14,12 @@ from docsplit.corpora.sets import Documents
 from tests.training.conftest import WORDS
 from training.errors import SettingsError
 from training.evaluation.command_line import main
-from training.evaluation.encoders.folder import FolderEncoder
-from training.evaluation.encoders.opening import opened
-from training.evaluation.encoders.texts_only import TextsOnly
-from training.evaluation.linguistics import open_tagger
+from training.evaluation.encoders import TextsOnly, opened
+from training.evaluation.local_encoders import FolderEncoder
 from training.evaluation.results import every
-from training.evaluation.tasks.attention import by_word
-from training.evaluation.tasks.redundancy import redundancy
-from training.evaluation.tasks.registry import TASKS
+from training.evaluation.tasks import TASKS
 from training.evaluation.tasks.task import Options, UnfitError
+from training.evaluation.tasks.words import by_word, open_tagger, redundancy
 
 RULES = {
     "cat": ("NOUN", "cat"),

@@ -11,15 +11,18 @@ from scipy.sparse import csr_matrix
 from scipy.spatial.distance import pdist
 from sklearn.metrics.pairwise import cosine_similarity
 
-from training.evaluation.metrics.classification import accuracy, macro_f1
-from training.evaluation.metrics.geometry import (
+from training.evaluation.metrics import (
+    accuracy,
     alignment,
+    best_threshold,
+    macro_f1,
     mean_cosine,
     partition_isotropy,
+    right_sides,
     row_cosines,
+    two_fold,
     uniformity,
 )
-from training.evaluation.metrics.thresholds import best_threshold, right_sides, two_fold
 
 
 def unit(rows: int, width: int, seed: int = 0, shift: float = 0.0) -> np.ndarray:

@@ -10,13 +10,10 @@ import torch
 from torch import nn
 
 from docsplit.corpora.sets import Linked
-from training.evaluation.encoders.cached import CachedEncoder
-from training.evaluation.encoders.random_vectors import RandomVectors
-from training.evaluation.encoders.store import Store
-from training.evaluation.probes import perceptron
-from training.evaluation.probes.classifier import classify, drawn
-from training.evaluation.probes.perceptron import Schedule, predict, scores, train
-from training.evaluation.tasks.citation_retrieval import CitationRetrieval
+from training.evaluation import probes
+from training.evaluation.encoders import CachedEncoder, RandomVectors, Store
+from training.evaluation.probes import Schedule, classify, drawn, predict, scores, train
+from training.evaluation.tasks.links import CitationRetrieval
 from training.evaluation.tasks.task import Options
 
 
@@ -46,7 +43,7 @@ def by_hand(
             layer.bias.copy_(bias[0])
     scale = 1 / np.sqrt((features[pool] ** 2).mean())
     table = torch.from_numpy(features * np.float32(scale))
-    order = perceptron._Order(torch.from_numpy(pool)[None], 0)
+    order = probes._Order(torch.from_numpy(pool)[None], 0)
     optimiser = torch.optim.Adam(model.parameters(), lr=rate)
     for _ in range(Schedule(2, 50).steps(len(pool))):
         chosen = order.next()[0]
@@ -63,7 +60,7 @@ def test_equals_a_plain_loop() -> None:
     pool = np.arange(0, 90, 2)
     table = torch.from_numpy(features)
     model = train(lambda n: table[n], labels, [pool], classes=3, seed=0, schedule=Schedule(2, 50))
-    start = perceptron.Perceptrons(1, 12, 3, 1.0, 0).state()
+    start = probes.Perceptrons(1, 12, 3, 1.0, 0).state()
     ours = scores(model, lambda n: table[n], np.arange(90), 0)
     assert ours == pytest.approx(by_hand(features, labels, pool, start, 3e-4), abs=1e-4)
     assert np.abs(ours - by_hand(features, labels, pool, start, 1e-3)).max() > 0.01

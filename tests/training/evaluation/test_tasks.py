@@ -14,20 +14,20 @@ from docsplit.corpora.fields import Fields
 from docsplit.corpora.sets import AnySet, Documents, Judged, Labelled, Linked
 from export.tasks import Retrieval as Export
 from tests.training.evaluation.conftest import TOPICS
-from training.evaluation.encoders.cached import CachedEncoder
-from training.evaluation.encoders.interface import Reading, Representation, Vectors
-from training.evaluation.encoders.opening import opened
-from training.evaluation.encoders.random_vectors import RandomVectors
-from training.evaluation.encoders.store import Store
-from training.evaluation.probes.pairs import split_pairs
+from training.evaluation.encoders import (
+    CachedEncoder,
+    RandomVectors,
+    Reading,
+    Representation,
+    Store,
+    Vectors,
+    opened,
+)
 from training.evaluation.results import Measured
-from training.evaluation.tasks.citation_links import by_perceptron
-from training.evaluation.tasks.elongation import repeated
-from training.evaluation.tasks.geometry import similarities
-from training.evaluation.tasks.length import BUCKETS, bucket_of
-from training.evaluation.tasks.registry import TASKS
-from training.evaluation.tasks.same_document import span_pairs
+from training.evaluation.tasks import TASKS
+from training.evaluation.tasks.links import BUCKETS, bucket_of, by_perceptron, split_pairs
 from training.evaluation.tasks.task import Options, UnfitError
+from training.evaluation.tasks.texts import repeated, similarities, span_pairs
 
 OPTIONS = Options(draws=3, shots=(1, 5), epochs=5, steps=150, copies=(2, 10), sample=60)
 

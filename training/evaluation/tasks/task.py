@@ -9,11 +9,12 @@ import numpy.typing as npt
 
 from docsplit.corpora.fields import DataError
 from docsplit.corpora.sets import AnySet
-from training.evaluation.encoders.interface import Reading, Representation
-from training.evaluation.linguistics import DEFAULT_MODEL
-from training.evaluation.probes.perceptron import Schedule
+from training.evaluation.encoders import Reading, Representation
+from training.evaluation.probes import Schedule
 from training.evaluation.results import Figure, Items, Measured, key
 
+# the spaCy pipeline that tags parts of speech
+DEFAULT_MODEL = "en_core_web_sm"
 _DIGITS = 5
 
 

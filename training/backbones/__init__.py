@@ -1,1 +1,0 @@
-"""Encoders: any model of transformers, and short models extended to long inputs."""

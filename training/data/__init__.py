@@ -1,1 +1,0 @@
-"""Read documents, store their token ids on disk, shuffle and batch them."""

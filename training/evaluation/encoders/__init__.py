@@ -1,1 +1,0 @@
-"""Encoders with one interface, and controls that ignore meaning."""

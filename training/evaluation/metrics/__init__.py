@@ -1,1 +1,0 @@
-"""Measures, as functions of vectors, scores or labels."""

@@ -1,1 +1,0 @@
-"""Small models on top of frozen features."""

@@ -1,1 +1,0 @@
-"""Results as Markdown, JSON and plots."""

@@ -1,1 +1,0 @@
-"""Contrastive losses and masked language modelling."""

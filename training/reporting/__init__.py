@@ -1,1 +1,0 @@
-"""Progress, records, curves and plots of a training run."""

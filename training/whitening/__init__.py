@@ -1,1 +1,0 @@
-"""DocSplit in closed form: a linear map after an encoder, fitted without labels."""
