@@ -87,42 +87,17 @@ async def serve(url: str, headers: Mapping[str, str]) -> None:
         await server.run(incoming, outgoing, server.create_initialization_options())
 
 
-def _cursor(page: types.PaginatedRequestParams | None) -> str | None:
-    return None if page is None else page.cursor
-
-
 def _bridge(service: Client) -> Server[Any]:
-    async def list_tools(
-        _: Any, page: types.PaginatedRequestParams | None
-    ) -> types.ListToolsResult:
-        return await service.list_tools(cursor=_cursor(page))
-
-    async def call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallToolResult:
-        return await service.call_tool(asked.name, asked.arguments)
-
-    async def list_resources(
-        _: Any, page: types.PaginatedRequestParams | None
-    ) -> types.ListResourcesResult:
-        return await service.list_resources(cursor=_cursor(page))
-
-    async def list_templates(
-        _: Any, page: types.PaginatedRequestParams | None
-    ) -> types.ListResourceTemplatesResult:
-        return await service.list_resource_templates(cursor=_cursor(page))
-
-    async def read_resource(
-        _: Any, asked: types.ReadResourceRequestParams
-    ) -> types.ReadResourceResult:
-        return await service.read_resource(asked.uri)
-
     return Server(
         "docsplit",
         instructions=service.instructions,
-        on_list_tools=list_tools,
-        on_call_tool=call_tool,
-        on_list_resources=list_resources,
-        on_list_resource_templates=list_templates,
-        on_read_resource=read_resource,
+        on_list_tools=lambda _, page: service.list_tools(cursor=page and page.cursor),
+        on_call_tool=lambda _, asked: service.call_tool(asked.name, asked.arguments),
+        on_list_resources=lambda _, page: service.list_resources(cursor=page and page.cursor),
+        on_list_resource_templates=lambda _, page: service.list_resource_templates(
+            cursor=page and page.cursor
+        ),
+        on_read_resource=lambda _, asked: service.read_resource(asked.uri),
     )
 
 

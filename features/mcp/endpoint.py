@@ -15,20 +15,20 @@ from contextvars import ContextVar
 from functools import cache
 from importlib.metadata import version
 from typing import Any
+from urllib.parse import unquote, urlsplit
 
 from fastapi.exceptions import RequestValidationError
 from mcp import types
 from mcp.server.lowlevel.server import Server
 from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 from mcp.shared.exceptions import MCPError
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from features.mcp import resources
-from features.mcp.inner import Caller, RefusedError
-from features.mcp.tools import Tool, offered
+from features.mcp.tools import Caller, IndexName, RefusedError, Tool, offered
 from service import precedence
 from service.errors import ForbiddenError, MethodError, ServiceError, TooLargeError
+from service.server.bodies.names import Identifier
 from service.server.edge.errors import MCP_ROUTE as PATH
 from service.server.edge.errors import response, translate
 
@@ -36,7 +36,11 @@ from service.server.edge.errors import response, translate
 MOST_BYTES = precedence.LARGE
 # for the answer that says that the deadline has passed
 _GRACE = 5.0
+SCHEME = "docsplit"
+TEMPLATE = f"{SCHEME}://{{index}}/{{id}}"
 
+_INDEX: TypeAdapter[str] = TypeAdapter(IndexName)
+_ID: TypeAdapter[str] = TypeAdapter(Identifier)
 _INSTRUCTIONS = (
     "Search a collection of long documents. Call list_indexes, then find_documents or "
     "find_passages. Places (start, end) count Unicode code points of a document's text; "
@@ -135,30 +139,31 @@ async def _call_tool(_: Any, asked: types.CallToolRequestParams) -> types.CallTo
     tool = offered(caller).get(asked.name)
     if tool is None:
         raise MCPError(types.INVALID_PARAMS, "there is no such tool; tools/list names all")
+    result: dict[str, Any] | None = None
     try:
-        given = tool.arguments.model_validate(asked.arguments or {})
-        result = await tool.run(caller, given)
+        result = await tool.run(caller, tool.arguments.model_validate(asked.arguments or {}))
+        text = json.dumps(result, ensure_ascii=False)
     except ValidationError as error:
-        return _failed(_explained(error, tool))
+        found = RequestValidationError(error.errors(include_input=False, include_url=False))
+        text = translate(found, tool.arguments.model_fields.keys()).message
     except RefusedError as error:
-        return _failed(str(error))
-    text = json.dumps(result, ensure_ascii=False)
-    content: list[types.ContentBlock] = [types.TextContent(type="text", text=text)]
-    return types.CallToolResult(content=content, structured_content=result)
+        text = str(error)
+    return types.CallToolResult(
+        content=[types.TextContent(type="text", text=text)],
+        structured_content=result,
+        is_error=result is None,
+    )
 
 
 async def _list_resources(
     _: Any, asked: types.PaginatedRequestParams | None
 ) -> types.ListResourcesResult:
     try:
-        after = None if asked is None else asked.cursor
-        names, following = await resources.indexes(_caller.get(), after)
+        names, following = await _caller.get().indexes(asked.cursor if asked else None)
     except RefusedError as error:
         raise MCPError(types.INTERNAL_ERROR, str(error)) from None
-    listed = [
-        types.Resource(uri=resources.uri(name), name=name, mime_type="application/json")
-        for name in names
-    ]
+    kind = "application/json"
+    listed = [types.Resource(uri=f"{SCHEME}://{n}", name=n, mime_type=kind) for n in names]
     return types.ListResourcesResult(resources=listed, next_cursor=following)
 
 
@@ -166,7 +171,7 @@ async def _list_templates(
     _: Any, __: types.PaginatedRequestParams | None
 ) -> types.ListResourceTemplatesResult:
     template = types.ResourceTemplate(
-        uri_template=resources.TEMPLATE,
+        uri_template=TEMPLATE,
         name="document",
         description="the whole text of a document, by the name of its index and its id",
         mime_type="text/plain",
@@ -179,11 +184,31 @@ async def _read_resource(
 ) -> types.ReadResourceResult:
     address = str(asked.uri)
     try:
-        kind, text = await resources.read(_caller.get(), address)
+        index, name = _place(address)
+        if name is None:
+            kind, text = "application/json", json.dumps(await _caller.get().get("indexes", index))
+        else:
+            kind, text = "text/plain", (await _caller.get().document(index, name))["text"]
+    except ValueError:
+        message = f"give an address of the form {TEMPLATE}, percent-encoded"
+        raise MCPError(types.INVALID_PARAMS, message) from None
     except RefusedError as error:
         raise MCPError(types.INVALID_PARAMS, str(error)) from None
     part = types.TextResourceContents(uri=address, mime_type=kind, text=text)
     return types.ReadResourceResult(contents=[part])
+
+
+def _place(address: str) -> tuple[str, str | None]:
+    """The index and the document that an address names; None for an index.
+
+    Raises:
+        ValueError: the address has another form.
+    """
+    parts = urlsplit(address)
+    if parts.scheme != SCHEME or parts.query or parts.fragment:
+        raise ValueError(address)
+    name = unquote(parts.path[1:], errors="strict")
+    return _INDEX.validate_python(parts.netloc), _ID.validate_python(name) if name else None
 
 
 @cache
@@ -197,13 +222,3 @@ def _shown(tool: Tool) -> types.Tool:
             read_only_hint=not tool.writes, destructive_hint=tool.writes, open_world_hint=False
         ),
     )
-
-
-def _failed(message: str) -> types.CallToolResult:
-    content: list[types.ContentBlock] = [types.TextContent(type="text", text=message)]
-    return types.CallToolResult(content=content, is_error=True)
-
-
-def _explained(error: ValidationError, tool: Tool) -> str:
-    found = error.errors(include_input=False, include_url=False)
-    return translate(RequestValidationError(found), tool.arguments.model_fields.keys()).message

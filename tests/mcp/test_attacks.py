@@ -12,8 +12,7 @@ import pytest
 from mcp.client.client import Client as Agent
 from mcp.shared.exceptions import MCPError
 
-from features.mcp.inner import Caller
-from features.mcp.tools import TOOLS, offered
+from features.mcp.tools import TOOLS, Caller, offered
 from service.keys.rights import Rights
 from service.server.edge.keys import KEY, RIGHTS
 from tests.conftest import Server, wait_until
