@@ -11,11 +11,10 @@ from typing import TYPE_CHECKING
 
 from features.files.spool import Spool, Upload
 from features.files.texts import Texts
-from service.embedding import charges
+from service.embedding import lookup
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching import clients
-from service.embedding.batching.clients import Client
-from service.embedding.batching.threshold import overflow
+from service.embedding.batching.clients import Client, overflow
 from service.embedding.embedder import Embedded, Embedder
 from service.errors import OverloadedError
 from service.index.store import Store
@@ -129,11 +128,11 @@ class Uploads:
             self._store, wish.index, wish.uid, background, wish.threshold, wish.mark, self._ocr
         )
         progress = Progress(len(upload.names))
-        payer = charges.payer()
+        payer = lookup.payer()
 
         async def work() -> None:
             started = time.monotonic()
-            with charges.charging(payer):
+            with lookup.charging(payer):
                 await add(upload, target, progress)
             if wish.find is not None:
                 progress.links = (await wish.find()).links

@@ -13,7 +13,7 @@ from features.files import form
 from features.files.background import Wish
 from service.embedding.prompts import resolve
 from service.errors import InvalidError, UnavailableError
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.document_bodies import THRESHOLD
 from service.server.bodies.fields import valid_text
 from service.server.bodies.job_bodies import JobOut, out_of

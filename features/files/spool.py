@@ -15,8 +15,7 @@ from typing import IO, ParamSpec, TypeVar
 import structlog
 
 from service import executors, temporary
-from service.embedding.batching.clients import Client
-from service.embedding.batching.threshold import overflow
+from service.embedding.batching.clients import Client, overflow
 from service.errors import OverloadedError, UnavailableError, errno_name
 
 log = structlog.get_logger("docsplit.uploads")

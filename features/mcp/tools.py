@@ -16,7 +16,7 @@ from urllib.parse import quote
 from pydantic import BaseModel, Field, create_model
 from starlette.types import ASGIApp, Message, Scope
 
-from service.keys.rights import EVERYTHING, Right, Rights
+from service.keys.file import EVERYTHING, Right, Rights
 from service.server.bodies.body import Body
 from service.server.bodies.document_bodies import DocumentIn, DocumentOut
 from service.server.bodies.names import INDEX_NAME, Identifier

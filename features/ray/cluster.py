@@ -14,7 +14,7 @@ import structlog
 
 from docsplit.bundles.manifest import BundleError
 from features.ray.spreading import AHEAD, LostError, spread
-from service.bulk.encoding import Encode, Encoded, encode_texts
+from service.bulk.loader import Encode, Encoded, encode_texts
 from service.bulk.stores import root_of
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
@@ -25,8 +25,7 @@ from service.settings import Settings
 
 if TYPE_CHECKING:
     # Ray starts before lancedb is imported
-    from service.bulk.loader import Batch, Update
-    from service.bulk.updating import Outcome, Updater
+    from service.bulk.loader import Batch, Outcome, Update, Updater
     from service.index.documents import Index
 
 log = structlog.get_logger("docsplit.bulk")
@@ -89,7 +88,7 @@ class _Worker:
             indexes = await (await self._started()).store.indexes()
             index = await indexes.open(name)
             index.require(uid)
-            from service.bulk.updating import Updater
+            from service.bulk.loader import Updater
 
             self._updater = Updater(index, self.encode, indexes.database.sync)
         return self._updater

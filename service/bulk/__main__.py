@@ -1,6 +1,6 @@
 """``docsplit-index FILE|FOLDER --index NAME``: indexes documents without a server.
 
-``service.bulk.commands`` lists the other commands.
+``COMMANDS`` lists the other commands.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import asyncio
 import re
 import sys
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
@@ -22,10 +23,16 @@ from docsplit.corpora.documents import Refused, check_source, entries, read_docu
 from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from docsplit.corpora.files import FORMATS
 from service import precedence
-from service.bulk.command_settings import load_settings, separate
-from service.bulk.commands import command
-from service.bulk.encoding import encode_texts
-from service.bulk.link_flags import add_link_flags, find_links, link_names
+from service.bulk import integrity, optimizing
+from service.bulk.command_settings import (
+    add_link_flags,
+    find_links,
+    link_names,
+    load_settings,
+    separate,
+)
+from service.bulk.exporting import run as exporting
+from service.bulk.loader import encode_texts
 from service.bulk.optimizing import optimize
 from service.bulk.progress import IndexProgress
 from service.embedding.background import BackgroundEmbedder
@@ -39,7 +46,7 @@ from service.server.opening import open_one
 from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
+    from collections.abc import Iterable
 
     from docsplit.corpora.documents import Document
     from features.ray.cluster import Cluster
@@ -48,6 +55,28 @@ if TYPE_CHECKING:
     from service.index.indexes import Indexes
     from service.index.links.search import Names
     from service.index.reembed import Embed
+
+
+Command = Callable[[Sequence[str], list[str]], int]
+"""Runs a command with its own arguments, and with flags of settings."""
+
+COMMANDS: dict[str, Command] = {
+    "check": partial(integrity.main, "check"),
+    "repair": partial(integrity.main, "repair"),
+    "export": exporting.main,
+    "optimize": optimizing.main,
+}
+
+
+def command(arguments: Sequence[str]) -> Command | None:
+    """What runs a command; None if it indexes a file, which may have a command's name.
+
+    Args:
+        arguments: without flags of settings.
+    """
+    if any(a == "--index" or a.startswith("--index=") for a in arguments):
+        return None
+    return COMMANDS.get(arguments[0]) if arguments else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -190,8 +219,7 @@ async def _index(
     if service.running is None:
         return 2
     try:
-        from service.bulk.loader import here, load_documents, maintained
-        from service.bulk.updating import Updater
+        from service.bulk.loader import Updater, here, load_documents, maintained
         from service.index import filling
 
         indexes = await service.store.indexes()
@@ -255,7 +283,7 @@ async def _index(
 async def _prune(indexes: Indexes, name: str, index: Index, report: Report, source: Source) -> int:
     if not source.prune:
         return 0
-    from service.bulk.pruning import prune
+    from service.bulk.loader import prune
 
     return await prune(indexes, name, index, report.ids, {one.id for one in source.unread})
 

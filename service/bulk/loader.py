@@ -1,16 +1,187 @@
 """Brings an index up to date with documents; skips unchanged documents."""
 
+from __future__ import annotations
+
+import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from dataclasses import dataclass, field
 
 import structlog
 
 from docsplit.corpora.documents import Document
-from service.bulk.updating import Outcome, Updater
+from service.embedding.background import BackgroundEmbedder
+from service.embedding.embedder import UnusableInputError
+from service.errors import CommandError
+from service.index.deletions import delete
+from service.index.documents import LIVE, Index
 from service.index.indexes import Indexes
 from service.index.maintenance import optimize
 from service.index.merging.process import GROWTH_BYTES, size
+from service.index.reuse import changed, kept, outline_of, refusal
+from service.index.rows.checksums import texts
+from service.index.rows.record import Encoding, encoded, record
+
+
+@dataclass(slots=True)
+class Encoded:
+    """The results for some texts.
+
+    Attributes:
+        encodings: by id.
+        refused: a line for each text that could not be embedded.
+        tokens: number of embedded tokens, without special tokens.
+    """
+
+    encodings: dict[str, Encoding] = field(default_factory=dict)
+    refused: list[str] = field(default_factory=list)
+    tokens: int = 0
+
+
+# embeds texts by id
+Encode = Callable[[Mapping[str, str]], Awaitable[Encoded]]
+
+
+async def encode_texts(embedder: BackgroundEmbedder, texts: Mapping[str, str]) -> Encoded:
+    """Encodings of texts by id.
+
+    Raises:
+        EngineFailedError: from the batcher.
+    """
+    result = Encoded()
+    for name, outcome in zip(texts, await embedder(list(texts.values())), strict=True):
+        if isinstance(outcome, UnusableInputError):
+            result.refused.append(f"{name}: {outcome.reason}")
+        else:
+            result.encodings[name] = encoded(outcome)
+            result.tokens += outcome.tokens
+    return result
+
+
+@dataclass(slots=True)
+class Outcome:
+    """How an update of some documents ended.
+
+    Attributes:
+        written, unchanged: numbers of documents.
+        tokens: number of embedded tokens.
+        refused: a line for each document that the index cannot hold.
+    """
+
+    written: int = 0
+    unchanged: int = 0
+    tokens: int = 0
+    refused: list[str] = field(default_factory=list)
+
+
+class Updater:
+    """Embeds and writes documents; several calls may run at the same time.
+
+    Args:
+        index: to write to. While one call embeds, another reads or writes it.
+        encode: embeds texts.
+        sync: returns when the last commit is durable.
+    """
+
+    def __init__(self, index: Index, encode: Encode, sync: Callable[[], Awaitable[None]]) -> None:
+        self._index = index
+        self._encode = encode
+        self._sync = sync
+        # a write may move the handle to another version for a moment
+        self._turn = asyncio.Lock()
+
+    async def __call__(self, sources: Sequence[Document], encode: Encode | None = None) -> Outcome:
+        """Write new and changed documents in one durable commit.
+
+        A document whose digest is in the index is left out. One with the same text but other
+        content keeps its vectors.
+
+        Args:
+            sources: each id occurs once.
+            encode: embeds in place of the updater's own.
+        """
+        outcome = Outcome()
+        fitting = [source for source in sources if self._fits(source, outcome)]
+        async with self._turn:
+            new = await changed(self._index, fitting)
+            encodings = await kept(self._index, {source.id: source.text for source in new})
+        outcome.unchanged = len(fitting) - len(new)
+        texts = {source.id: source.text for source in new if source.id not in encodings}
+        made = await (encode or self._encode)(texts) if texts else Encoded()
+        encodings |= made.encodings
+        records = [record(s, encodings[s.id], outline_of(s)) for s in new if s.id in encodings]
+        if records:
+            async with self._turn:
+                await self._index.put(records)
+                await self._sync()
+        outcome.written = len(records)
+        outcome.tokens = made.tokens
+        outcome.refused += made.refused
+        return outcome
+
+    def _fits(self, source: Document, outcome: Outcome) -> bool:
+        wrong = refusal(self._index, source)
+        if wrong is not None:
+            # an id with half a surrogate pair could not be printed
+            name = source.id.encode(errors="replace").decode()
+            outcome.refused.append(f"{name}: {wrong}")
+        return wrong is None
+
+
+# documents of one commit
+_CHUNK = 1000
+
+
+async def prune(
+    indexes: Indexes, name: str, index: Index, present: Collection[str], unread: Collection[str]
+) -> int:
+    """Delete all documents of an index except those of a source; returns their number.
+
+    Args:
+        indexes: of the store.
+        name: of the index.
+        index: the open index of that name.
+        present: ids of the documents that the source has.
+        unread: ids of files that could not be read: their documents stay.
+
+    Raises:
+        CommandError: the source is empty, as a table whose writer failed.
+    """
+    query = index.table.query().where(LIVE).select(["id"])
+    held = texts((await query.to_arrow())["id"])
+    if held and not present and not unread:
+        raise CommandError(
+            f"the source has no document, so --prune would delete all {len(held)} of the index and "
+            f"deleted none; if you want that, delete the index: DELETE /indexes/{name}"
+        )
+    gone = [one for one in held if one not in present and not _inside(one, unread)]
+    for first in range(0, len(gone), _CHUNK):
+        part = gone[first : first + _CHUNK]
+        await delete(indexes, name, index.identity.uid, part)
+    return len(gone)
+
+
+def _inside(document_id: str, files: Collection[str]) -> bool:
+    """Whether a document comes from one of some files, or from an archive among them."""
+    return any(path in files for path in _paths(document_id))
+
+
+def _paths(document_id: str) -> Iterator[str]:
+    """The id, and what stands before each slash in it."""
+    yield document_id
+    while "/" in document_id:
+        document_id = document_id.rpartition("/")[0]
+        yield document_id
+
 
 log = structlog.get_logger("docsplit.index")
 

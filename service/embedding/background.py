@@ -5,7 +5,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from service.embedding.batching.clients import BACKGROUND, Client, working_for
-from service.embedding.cache import lasting
+from service.embedding.cache import layers
 from service.embedding.embedder import Document, Embedded, Embedder, UnusableInputError
 from service.errors import OverloadedError
 
@@ -96,7 +96,7 @@ class BackgroundEmbedder:
     async def _embed(self, texts: Sequence[str]) -> Embedded:
         while True:
             try:
-                with working_for(self._client), lasting.work():
+                with working_for(self._client), layers.stored():
                     return await self._embedder.embed(
                         texts,
                         time.monotonic() + _NEVER,

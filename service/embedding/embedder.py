@@ -9,10 +9,9 @@ from docsplit.windowing.documents import BY_TOKENS, Window, split
 from docsplit.windowing.pooling import Vectors, pool
 from docsplit.windowing.tokens import DocumentTokenizer, Side
 from docsplit.windowing.windows import Weighing
-from service.embedding.cache.keys import window_key
+from service.embedding.cache.codec import window_key
 from service.embedding.cache.layers import Source
-from service.embedding.charges import charged
-from service.embedding.lookup import CachedVectors
+from service.embedding.lookup import CachedVectors, charged
 from service.embedding.tokenising import Steps, Tokenising, in_succession
 from service.errors import EmptyError, RequestError, TooLargeError
 from service.tracing.stages import Stage

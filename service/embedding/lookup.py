@@ -1,15 +1,65 @@
 """Get the vectors of windows for an embedder."""
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 
 from docsplit.windowing.pooling import Vectors
 from docsplit.windowing.windows import Ids
+from service.embedding.batching import clients
 from service.embedding.batching.batcher import Batcher
-from service.embedding.cache import lasting
-from service.embedding.cache.layers import Cache, Source
-from service.embedding.cache.tenants import SHARED, Tenants
+from service.embedding.cache import layers
+from service.embedding.cache.layers import SHARED, Cache, Source, Tenants
+from service.errors import OverloadedError
+from service.keys.ring import Bucket
 from service.tracing.stages import Stage
+
+_current: ContextVar[Bucket | None] = ContextVar("charged", default=None)
+
+
+def payer() -> Bucket | None:
+    """What the running work is charged to."""
+    return _current.get()
+
+
+async def out_of_debt() -> None:
+    """Wait until the key of the running work may have more tokens computed."""
+    bucket = _current.get()
+    if bucket is not None:
+        await asyncio.sleep(bucket.wait(0.0))
+
+
+@contextmanager
+def charging(tokens: Bucket | None) -> Iterator[None]:
+    """Charge the block, and tasks that it starts, to ``tokens``."""
+    token = _current.set(tokens)
+    try:
+        yield
+    finally:
+        _current.reset(token)
+
+
+@contextmanager
+def charged(tokens: int) -> Iterator[None]:
+    """Charge the running request for the work of the block.
+
+    Background work is free, even if a request started it.
+
+    Args:
+        tokens: number of tokens that the model reads.
+    """
+    bucket = None if clients.current() is clients.BACKGROUND else _current.get()
+    if bucket is None:
+        yield
+        return
+    bucket.take(tokens)
+    try:
+        yield
+    except OverloadedError:
+        bucket.take(-tokens)
+        raise
 
 
 @dataclass(slots=True)
@@ -79,7 +129,7 @@ class CachedVectors:
             return computed.vectors
 
         with Stage("cache") as lookup:
-            held = await self._cache.get(names, compute, lasting=lasting.current())
+            held = await self._cache.get(names, compute, lasting=layers.is_stored())
             for name in names:
                 vector, source = held[name]
                 result.vectors.append(vector)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import structlog
 
 from service.embedding.batching.clients import Client, working_for
-from service.embedding.fair_semaphore import FairSemaphore
+from service.embedding.tokenising import FairSemaphore
 from service.errors import ServiceError
 from service.index.store import Store
 from service.logs import outline

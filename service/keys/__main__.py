@@ -13,8 +13,7 @@ from rich.console import Console
 from rich.table import Table
 
 from service.keys import file
-from service.keys.file import KeyEntry, KeysError
-from service.keys.rights import Right
+from service.keys.file import KeyEntry, KeysError, Right
 
 _MOST_DAYS = 36_500
 

@@ -5,17 +5,48 @@ Slow hashes (scrypt, Argon2) protect passwords that people choose. Here they wou
 milliseconds, and clients that send wrong keys could keep the service busy.
 """
 
+import enum
 import hashlib
 import secrets
 import tomllib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Self
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from service.errors import ServiceError
-from service.keys.rights import EVERYTHING, Right, Rights
 from service.unknown import field_names, remedy, unknown_name
+
+
+class Right(enum.StrEnum):
+    """A kind of access; the keys' file has a field of the same name."""
+
+    READ_INDEXES = "read_indexes"
+    WRITE_INDEXES = "write_indexes"
+    USE_CLASSIFIERS = "use_classifiers"
+    TRAIN_CLASSIFIERS = "train_classifiers"
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Patterns of names for each right.
+
+    Attributes:
+        patterns: names with ``*`` and ``?`` as in shells; a missing right allows no name.
+    """
+
+    patterns: Mapping[Right, tuple[str, ...]]
+
+    def may(self, right: Right, name: str) -> bool:
+        """Whether one of the right's patterns matches."""
+        return any(fnmatchcase(name, pattern) for pattern in self.patterns.get(right, ()))
+
+
+EVERYTHING = Rights(dict.fromkeys(Right, ("*",)))
+
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

@@ -21,9 +21,8 @@ from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.shares import Shares
-from service.embedding.cache.layers import Cache
+from service.embedding.cache.layers import Cache, Tenants
 from service.embedding.cache.process import ProcessCache
-from service.embedding.cache.tenants import Tenants
 from service.embedding.calibration import Calibration, calibrate, splits
 from service.embedding.embedder import Embedder
 from service.embedding.lookup import CachedVectors

@@ -18,7 +18,7 @@ from service import executors
 from service.embedding.batching.shares import Shares
 from service.embedding.cache.answers import Answers
 from service.embedding.cache.codec import Fault
-from service.embedding.cache.tenants import Tenants
+from service.embedding.cache.layers import Tenants
 from service.index.store import Store
 from service.jobs.runner import Runner
 from service.keys.ring import Keyring

@@ -12,10 +12,7 @@ import pytest
 from benchmarks.files.making import made, packed
 from benchmarks.files.source import AUTHOR, sources
 from docsplit.corpora.documents import Refused, read_documents
-from service.bulk.encoding import Encoded
-from service.bulk.loader import Report, here, load_documents
-from service.bulk.pruning import prune
-from service.bulk.updating import Updater
+from service.bulk.loader import Encoded, Report, Updater, here, load_documents, prune
 from service.errors import CommandError
 from service.index.indexes import Indexes
 from service.index.reuse import whole

@@ -24,9 +24,9 @@ import pytest
 from rich.console import Console
 
 from docsplit.corpora.documents import read_documents
-from service.bulk.exporting import files, reading
-from service.bulk.exporting.command import report
+from service.bulk.exporting import destination, run
 from service.bulk.exporting.destination import MANIFEST, Damage, Destination, Manifest
+from service.bulk.exporting.run import report
 from service.errors import CommandError
 from service.index import maintenance, reuse
 from service.index.indexes import Indexes, Model, connect
@@ -197,18 +197,18 @@ def test_files_and_groups_end_by_their_size(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     whole = stores.run(export(store, tmp_path / "whole", rows=100))
-    monkeypatch.setattr(files, "FILE_BYTES", 800)
-    monkeypatch.setattr(files, "GROUP_BYTES", 400)
-    monkeypatch.setattr(reading, "_PART_BYTES", 300)
-    monkeypatch.setattr(reading, "_AHEAD", 15)
+    monkeypatch.setattr(destination, "FILE_BYTES", 800)
+    monkeypatch.setattr(destination, "GROUP_BYTES", 400)
+    monkeypatch.setattr(run, "_PART_BYTES", 300)
+    monkeypatch.setattr(run, "_AHEAD", 15)
     read_at_once = []
-    part_of = reading.Snapshot._part
+    part_of = run.Snapshot._part
 
-    def counted(self: reading.Snapshot, found: pa.Table, *rest: Any) -> reading.Part:
+    def counted(self: run.Snapshot, found: pa.Table, *rest: Any) -> run.Part:
         read_at_once.append(found.num_rows)
         return part_of(self, found, *rest)
 
-    monkeypatch.setattr(reading.Snapshot, "_part", counted)
+    monkeypatch.setattr(run.Snapshot, "_part", counted)
     cut = stores.run(export(store, tmp_path / "cut", rows=100))
     assert max(read_at_once) < 10 < cut.rows
     assert (len(whole.files), cut.rows) == (1, whole.rows)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from docsplit.ranking import mentions
 from docsplit.ranking.mentions import Matcher, tokens
 from docsplit.ranking.references import Named, Pattern, References, Rule
-from service.bulk.link_flags import rule
+from service.bulk.command_settings import rule
 
 ERC = rule("eip-*=ERC *")
 RFC = rule("rust-rfc-*=RFC *@rust-*")

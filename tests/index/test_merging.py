@@ -16,9 +16,7 @@ from structlog.testing import capture_logs
 
 from docsplit.corpora.documents import Document
 from service.bulk import loader, optimizing
-from service.bulk.encoding import Encoded
-from service.bulk.loader import Batch, here
-from service.bulk.updating import Outcome, Updater
+from service.bulk.loader import Batch, Encoded, Outcome, Updater, here
 from service.index import maintenance
 from service.index.commits import Upsert
 from service.index.indexes import Indexes

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from service.keys.__main__ import main
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.keys.ring import Keyring, Refusal
 
 

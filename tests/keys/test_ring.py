@@ -14,10 +14,8 @@ import pytest
 from pydantic import SecretStr
 
 from service.keys import file
-from service.keys.file import KeysError, digest
-from service.keys.rate import BURST_SECONDS, Bucket
-from service.keys.rights import Right
-from service.keys.ring import Keyring, Refusal
+from service.keys.file import KeysError, Right, digest
+from service.keys.ring import BURST_SECONDS, Bucket, Keyring, Refusal
 
 TOKENS = {
     name: file.new_token() for name in ("good", "other", "revoked", "expired", "narrow", "fast")

@@ -13,7 +13,7 @@ from mcp.client.client import Client as Agent
 from mcp.shared.exceptions import MCPError
 
 from features.mcp.tools import TOOLS, Caller, offered
-from service.keys.rights import Rights
+from service.keys.file import Rights
 from service.server.edge.keys import KEY, RIGHTS
 from tests.conftest import Server, wait_until
 from tests.mcp.conftest import MODES, TOKENS, Site

@@ -12,7 +12,7 @@ import pytest
 from service.embedding import background
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching import clients
-from service.embedding.cache import lasting
+from service.embedding.cache import layers
 from service.embedding.embedder import (
     Document,
     DocumentWindow,
@@ -38,7 +38,7 @@ class Faulty:
     ) -> Embedded:
         assert refuse
         assert not cut["truncate"]
-        assert lasting.current()
+        assert layers.is_stored()
         assert clients.current() is clients.BACKGROUND
         if self.full:
             self.full -= 1

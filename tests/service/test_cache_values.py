@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 
 from docsplit.windowing.pooling import Vectors, normalise
-from service.embedding.cache import lasting
+from service.embedding.cache import layers
 from service.embedding.cache.codec import Codec, Fault
 from service.embedding.cache.layers import Cache, Source
 from service.embedding.cache.process import ProcessCache
@@ -231,11 +231,11 @@ def test_lasting_work_uses_authenticated_vectors() -> None:
 def test_tasks_of_lasting_work_are_lasting_too() -> None:
     async def scenario() -> list[bool]:
         async def said() -> bool:
-            return lasting.current()
+            return layers.is_stored()
 
-        with lasting.work():
+        with layers.stored():
             inside = asyncio.create_task(said())
-        return [await inside, lasting.current()]
+        return [await inside, layers.is_stored()]
 
     assert asyncio.run(scenario()) == [True, False]
 

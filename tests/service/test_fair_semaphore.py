@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from service.embedding.batching.clients import Client, working_for
-from service.embedding.fair_semaphore import FairSemaphore
+from service.embedding.tokenising import FairSemaphore
 
 
 def run(

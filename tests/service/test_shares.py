@@ -7,10 +7,9 @@ from collections import Counter
 import numpy as np
 import pytest
 
-from service.embedding.batching.clients import BACKGROUND, Client
+from service.embedding.batching.clients import BACKGROUND, Client, overflow
 from service.embedding.batching.jobs import Job, Window
 from service.embedding.batching.queue import WindowQueue
-from service.embedding.batching.threshold import overflow
 
 FLOOD, OTHER, THIRD = Client("flood"), Client("other"), Client("third")
 FOR_EVER = 1e9

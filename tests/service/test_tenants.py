@@ -18,9 +18,8 @@ from docsplit.windowing.windows import Ids
 from service.configuration import load
 from service.embedding.batching.batcher import Computed
 from service.embedding.batching.clients import BACKGROUND, Client, working_for
-from service.embedding.cache.layers import Cache, Source
+from service.embedding.cache.layers import Cache, Source, Tenants
 from service.embedding.cache.process import ProcessCache
-from service.embedding.cache.tenants import Tenants
 from service.embedding.lookup import CachedVectors
 from service.keys import file
 from service.server.edge.clients import by_token, identify

@@ -2,6 +2,7 @@
 
 import asyncio
 import contextlib
+import math
 import sys
 import threading
 import time
@@ -14,14 +15,37 @@ from numpy.typing import NDArray
 from docsplit.engines.interface import Engine
 from docsplit.windowing.documents import pad
 from service.embedding.batching import clients
-from service.embedding.batching.jobs import Ids, Job, Window
-from service.embedding.batching.model import BatchReport, Model
+from service.embedding.batching.clients import overflow
+from service.embedding.batching.jobs import BatchReport, Ids, Job, Model, Window
 from service.embedding.batching.queue import WindowQueue
-from service.embedding.batching.rate import Rate
 from service.embedding.batching.shares import Shares, Turn
-from service.embedding.batching.threshold import overflow
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.tracing import stages
+
+# Engine seconds after which a batch's weight falls to 1/e. A batch weighs by its time. Otherwise
+# many short requests, whose cost is not their tokens, would hide the rate of long ones.
+HORIZON = 2.0
+
+
+class Rate:
+    """Tokens per second of engine time; 0 before the first batch."""
+
+    def __init__(self) -> None:
+        self._tokens = 0.0
+        self._seconds = 0.0
+
+    def add(self, tokens: int, seconds: float) -> None:
+        """Count one batch."""
+        seconds = max(seconds, 1e-6)
+        kept = math.exp(-seconds / HORIZON)
+        self._tokens = self._tokens * kept + tokens
+        self._seconds = self._seconds * kept + seconds
+
+    @property
+    def value(self) -> float:
+        """The current estimate."""
+        return self._tokens / self._seconds if self._seconds else 0.0
+
 
 # a hanging engine never returns, but the process must still end
 _JOIN_SECONDS = 5.0

@@ -1,4 +1,4 @@
-"""The client of the current work; the service is fair between clients."""
+"""The clients of the service, and the share of each in what they use together."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -39,3 +39,22 @@ def working_for(client: Client) -> Iterator[None]:
         yield
     finally:
         _current.reset(token)
+
+
+def overflow(capacity: int, total: int, held: int, amount: int) -> int:
+    """Amount that must leave before a client may add ``amount``; 0 or less if it may add it now.
+
+    A client may hold as much as the store has free (dynamic threshold with factor 1; Choudhury &
+    Hahne, "Dynamic queue length thresholds for shared-memory packet switches", IEEE/ACM
+    Transactions on Networking 6(2), 1998). A single client may fill half, and n greedy clients
+    1 / (n + 1) each. There is always room for a client that holds nothing, and the total never
+    exceeds ``capacity``.
+
+    Args:
+        capacity: size of the store.
+        total: amount that all clients hold.
+        held: amount that this client holds.
+        amount: amount that it wants to add.
+    """
+    free = capacity - total - amount
+    return held + amount - free

@@ -6,8 +6,39 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from docsplit.engines.interface import Engine
 from service.embedding.batching.clients import UNNAMED, Client
-from service.embedding.batching.model import Model
+
+
+@dataclass(frozen=True, slots=True)
+class BatchReport:
+    """One batch, for metrics: sizes in windows and tokens, time in seconds."""
+
+    windows: int
+    tokens: int
+    padded_tokens: int
+    seconds: float
+
+
+@dataclass(eq=False, slots=True)
+class Model:
+    """One of the graphs that share a queue.
+
+    Attributes:
+        engine: computes ``engine.streams`` batches at once.
+        pad_token_id: fills shorter windows.
+        report: called from a worker thread after every batch.
+        cost: time of a token, relative to a token of the model that the queue is for.
+        single_stream: if not None, an engine with all cores. It computes a batch when no other
+            batch runs or waits. Each stream of ``engine`` has only some cores.
+    """
+
+    engine: Engine
+    pad_token_id: int
+    report: Callable[[BatchReport], None] = lambda _: None
+    cost: float = 1.0
+    single_stream: Engine | None = None
+
 
 Ids = NDArray[np.int32]
 
@@ -86,3 +117,35 @@ class Window:
     def padded(self) -> int:
         """The length, rounded up."""
         return -(-self.length // ROUND) * ROUND
+
+
+def together(lengths: Sequence[int], lead: int, budget: int, overhead: int) -> slice:
+    """The windows to batch with a given one, so that all windows together cost least.
+
+    A batch costs its padded tokens plus ``overhead``. The cheapest division of sorted windows into
+    runs follows from the cheapest divisions of their tails (dynamic programming).
+
+    Args:
+        lengths: padded lengths in tokens, descending.
+        lead: position of the given window.
+        budget: most padded tokens in a batch; a longer window gets its own batch.
+        overhead: fixed cost of a batch, in tokens.
+
+    Returns:
+        Positions of the run that contains ``lead``.
+    """
+    count = len(lengths)
+    costs = np.zeros(count + 1)
+    ends = [count] * count
+    sizes = np.arange(1, max(1, budget // lengths[-1]) + 1)
+    for first in range(count - 1, -1, -1):
+        length = lengths[first]
+        most = min(max(1, budget // length), count - first)
+        offers = costs[first + 1 : first + most + 1] + length * sizes[:most]
+        best = int(offers.argmin())
+        costs[first] = offers[best] + overhead
+        ends[first] = first + best + 1
+    first = 0
+    while ends[first] <= lead:
+        first = ends[first]
+    return slice(first, ends[first])

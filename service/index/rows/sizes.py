@@ -15,7 +15,7 @@ from lancedb.expr import col, lit
 from lancedb.table import AsyncTable
 
 from service import precedence
-from service.embedding.fair_semaphore import FairSemaphore
+from service.embedding.tokenising import FairSemaphore
 from service.index import row_cache
 from service.index.rows.checksums import Part, texts
 

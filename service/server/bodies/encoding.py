@@ -17,7 +17,7 @@ from fastapi.responses import Response
 from numpy.typing import NDArray
 
 from service import precedence
-from service.embedding.fair_semaphore import FairSemaphore
+from service.embedding.tokenising import FairSemaphore
 
 EncodingFormat = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 

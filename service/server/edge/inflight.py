@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope, Send
 
 from service.embedding.batching import clients
-from service.embedding.batching.threshold import overflow
+from service.embedding.batching.clients import overflow
 from service.errors import OverloadedError
 from service.server.edge.errors import response
 

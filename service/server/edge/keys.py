@@ -6,7 +6,7 @@ from functools import partial
 from prometheus_client import Counter
 from starlette.types import ASGIApp, Receive, Scope, Send
 
-from service.embedding.charges import charging
+from service.embedding.lookup import charging
 from service.errors import ForbiddenError, OverloadedError, ServiceError, UnauthorizedError
 from service.keys.ring import Keyring, Refusal, Verdict
 from service.server.edge.errors import response

@@ -6,8 +6,8 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from service import executors
 from service.embedding.cache.answers import Answer, Answers
-from service.embedding.cache.tenants import Tenants
-from service.embedding.charges import charged
+from service.embedding.cache.layers import Tenants
+from service.embedding.lookup import charged
 from service.metrics import Metrics
 from service.precedence import LARGE
 from service.server.edge.guard import replaying, sends_lines

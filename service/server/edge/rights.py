@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from fastapi import Request
 
 from service.errors import ConflictError, ForbiddenError
-from service.keys.rights import EVERYTHING, Right, Rights
+from service.keys.file import EVERYTHING, Right, Rights
 from service.server.edge import deadline
 from service.server.edge.keys import RIGHTS
 

@@ -13,7 +13,7 @@ import orjson
 from starlette.responses import Response
 from starlette.types import Message, Receive, Scope, Send
 
-from service.embedding import charges
+from service.embedding import lookup
 from service.embedding.embedder import Document, Embedded
 from service.errors import OverloadedError, ServiceError
 from service.server.bodies.encoding import encode
@@ -124,7 +124,7 @@ class LineAnswers(Response):
         """Wait for the rates of the key; ``again``: these lines count as another request."""
         try:
             async with asyncio.timeout(self._lines.seconds):
-                await charges.out_of_debt()
+                await lookup.out_of_debt()
                 if again:
                     await next_request(scope)
         except TimeoutError:

@@ -13,7 +13,7 @@ from pydantic import BaseModel, Field
 
 from service import executors
 from service.errors import ConflictError, InvalidError, NotFoundError
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.names import Name
 from service.server.bodies.similar_bodies import Source
 from service.server.edge import deadline, rights

@@ -16,9 +16,9 @@ from docsplit.heads import examples as bounds
 from docsplit.heads.examples import MOST_UNLABELLED, Examples
 from docsplit.windowing.pooling import Vectors
 from service import executors
-from service.embedding.cache import lasting
+from service.embedding.cache import layers
 from service.errors import ConflictError, EmptyError, InvalidError, NotFoundError, TooLargeError
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.classifier_bodies import (
     ClassifierOut,
     ClassifiersOut,
@@ -268,7 +268,7 @@ async def _train(
         jobs = await service.heads.jobs()
         await jobs.require_idle(name)
     if vectors is None:
-        with lasting.work():
+        with layers.stored():
             vectors = inference.vectors(await inference.embed(request, texts, encoder=encoder))
     async with deadline.within(request), TURN.taken():
         head = await _learn(request, encoder.revision, name, examples, vectors)

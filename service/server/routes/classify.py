@@ -18,7 +18,7 @@ from docsplit.heads.network import Floats
 from service import executors
 from service.embedding.embedder import Embedded
 from service.errors import ConflictError, InvalidError, NotFoundError
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.learning import explain
 from service.server.bodies.fields import Flag, Inputs
 from service.server.bodies.names import INDEX_NAME

@@ -14,9 +14,8 @@ from pydantic import BaseModel, Field
 
 from docsplit.bundles.manifest import Contents, WindowWeights
 from service.embedding.calibration import Measurement
-from service.keys.rate import UNLIMITED, Bucket
-from service.keys.rights import EVERYTHING, Right
-from service.keys.ring import Key
+from service.keys.file import EVERYTHING, Right
+from service.keys.ring import UNLIMITED, Bucket, Key
 from service.server.edge.errors import NativeError
 from service.server.edge.keys import KEY, RIGHTS
 from service.server.encoder import Encoder

@@ -9,7 +9,7 @@ from fastapi import Request
 
 from docsplit.heads.examples import Examples
 from docsplit.windowing.pooling import Vectors
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.edge import rights
 from service.server.routes import inference
 

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJson
 
 from docsplit.heads.examples import UNSURE
 from service.errors import InvalidError, NotFoundError
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.classifier_bodies import LONGEST_LABEL
 from service.server.bodies.fields import valid_text

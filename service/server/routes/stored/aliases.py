@@ -8,7 +8,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import BaseModel, Field
 
 from service.errors import NotFoundError
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Annotated, Any
 from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 
-from service.embedding.cache import lasting
+from service.embedding.cache import layers
 from service.embedding.embedder import Embedded
 from service.errors import InvalidError, NotFoundError, VersionError
 from service.index.rows import fields
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.conditions import (
     MISMATCH,
     UNCHANGED,
@@ -157,7 +157,7 @@ async def _encodings(
     changed = [body.documents[place] for place in places]
     result = Embedded([])
     if changed:
-        with lasting.work(), inference.naming(lambda at: f"documents.{places[at]}.text"):
+        with layers.stored(), inference.naming(lambda at: f"documents.{places[at]}.text"):
             texts = [document.text for document in changed]
             encoder = inference.encoder_of_index(request, index)
             result = await inference.embed(request, texts, fresh=body.force, encoder=encoder)

@@ -8,7 +8,7 @@ from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
 from service.index.rows.fields import FieldType
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.names import FIELD_NAME, REVISION, Name
 from service.server.edge import deadline, rights

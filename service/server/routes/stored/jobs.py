@@ -8,7 +8,7 @@ from fastapi import APIRouter, Path, Query, Request
 
 from service.embedding.batching import clients
 from service.errors import NotFoundError
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.job_bodies import JobOut, JobsOut, head_of, out_of
 from service.server.bodies.names import JOB_ID
 from service.server.edge import deadline, rights

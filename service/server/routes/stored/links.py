@@ -13,7 +13,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 from docsplit.ranking.references import Pattern, Rule
 from service.errors import InvalidError, NotFoundError
 from service.index.rows.fields import KEY_CHARACTERS
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import valid_text

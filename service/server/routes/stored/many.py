@@ -10,7 +10,7 @@ from pydantic import BaseModel, Field, model_validator
 
 from service import memory
 from service.index.query.filters import Filter, compile_filter
-from service.keys.rights import Right
+from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.document_bodies import DocumentHead
 from service.server.bodies.encoding import json_response, stored_object
