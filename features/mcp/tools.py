@@ -22,7 +22,7 @@ from service.server.bodies.document_bodies import DocumentIn, DocumentOut
 from service.server.bodies.names import INDEX_NAME, Identifier
 from service.server.bodies.similar_bodies import HitOut, Place, QueryIn
 from service.server.edge.errors import translate
-from service.server.edge.keys import KEY, RIGHTS
+from service.server.edge.rights import KEY, RIGHTS
 from service.server.routes.classify import Explained
 from service.server.routes.stored.indexes import IndexOut
 from service.server.routes.stored.passages import PassagesOut, PassagesRequest

@@ -9,7 +9,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from features.page.folder import File, load
-from service.server.edge.security import HEADERS
+from service.server.edge.layer import SECURITY as HEADERS
 
 _OWN = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "
 _NO_OTHERS = "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
+from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.routing import BaseRoute
-from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 
 from features.files import read
 from features.files import routes as files
@@ -23,13 +23,7 @@ from service import executors
 from service.server import interface, interpreter
 from service.server.bodies.parameters import known_parameters
 from service.server.edge import errors
-from service.server.edge.access import Access
-from service.server.edge.clients import Clients, PlainAddresses
-from service.server.edge.guard import Guard
-from service.server.edge.inflight import Inflight
-from service.server.edge.keys import Keys
-from service.server.edge.repeats import Repeats
-from service.server.edge.security import SecurityHeaders
+from service.server.edge.layer import Edge
 from service.server.lifecycle import Service
 from service.server.routes import (
     citation,
@@ -177,44 +171,25 @@ def create_app(service: Service) -> FastAPI:
     interface.describe(app)
     errors.install(app)
     settings = service.settings
-    inflight = Inflight(settings.max_inflight_bytes)
-    service.metrics.inflight_bytes.set_function(lambda: inflight.total)
     # the middleware that is added last is the outermost
-    app.add_middleware(
-        Repeats, answers=service.answers, tenants=service.tenants, metrics=service.metrics
-    )
     if endpoint is not None:
         from features.mcp.endpoint import Mcp
 
         app.add_middleware(Mcp, endpoint=endpoint, origins=settings.cors_origins)
-    app.add_middleware(
-        Guard,
-        max_body_bytes=settings.max_body_bytes,
-        max_upload_bytes=settings.max_upload_bytes,
-        max_body_values=settings.max_body_values,
-        inflight=inflight,
-        request_timeout=settings.request_timeout,
-        max_request_timeout=settings.max_request_timeout,
-        body_timeout=settings.body_timeout,
-    )
-    app.add_middleware(Clients)
-    app.add_middleware(Keys, ring=service.keys, refused=service.metrics.keys_refused)
+    outside = [Middleware(Pages, ui=settings.ui)]
     if settings.cors_origins:
-        app.add_middleware(
-            CORSMiddleware,
-            allow_origins=settings.cors_origins,
-            allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
-            allow_headers=_SENT_HEADERS,
-            expose_headers=_TOLD_HEADERS,
+        outside.append(
+            Middleware(
+                CORSMiddleware,
+                allow_origins=settings.cors_origins,
+                allow_methods=["GET", "POST", "PUT", "PATCH", "DELETE"],
+                allow_headers=_SENT_HEADERS,
+                expose_headers=_TOLD_HEADERS,
+            )
         )
-    app.add_middleware(SecurityHeaders)
-    app.add_middleware(Pages, ui=settings.ui)
     paths = {route.path_format for route in iter_route_contexts(app.routes) if route.path_format}
     paths |= {MCP} if endpoint is not None else set()
-    app.add_middleware(Access, metrics=service.metrics, paths=paths, tracing=service.tracing)
-    if settings.trusted_proxies:
-        app.add_middleware(ProxyHeadersMiddleware, trusted_hosts=settings.trusted_proxies)
-    app.add_middleware(PlainAddresses)
+    app.add_middleware(Edge, service=service, paths=paths, outside=outside)
     return app
 
 

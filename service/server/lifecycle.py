@@ -25,7 +25,7 @@ from service.keys.ring import Keyring
 from service.learning.background import Background
 from service.learning.stored import HeadStore
 from service.metrics import Metrics
-from service.server.edge.clients import by_token
+from service.server.edge.rights import by_token
 from service.server.encoder import Encoder, Running, warn_of_misses
 from service.server.encoders import Encoders
 from service.server.opening import Bundles

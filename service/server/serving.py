@@ -10,7 +10,7 @@ import uvicorn
 
 from service import descriptors
 from service.server.app import create_app
-from service.server.edge.connection import Answers, Limits, bounded
+from service.server.edge.connections import IDLE_SECONDS, Limits, limited
 from service.server.lifecycle import Phase, Service
 
 log = structlog.get_logger("docsplit")
@@ -59,7 +59,6 @@ def configure(service: Service) -> uvicorn.Config:
     settings = service.settings
     metrics = service.metrics
     limits = Limits(
-        head_bytes=settings.max_header_bytes,
         head_seconds=settings.header_timeout,
         read_seconds=settings.body_timeout,
         connections=descriptors.room(settings.max_connections),
@@ -67,18 +66,19 @@ def configure(service: Service) -> uvicorn.Config:
     )
     metrics.connections.set_function(lambda: len(limits.open))
     return uvicorn.Config(
-        Answers(create_app(service)),
+        create_app(service),
         host=settings.host,
         port=settings.port,
-        http=bounded(limits),
+        http=limited(limits),
+        h11_max_incomplete_event_size=settings.max_header_bytes,
         ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
         # uvicorn would trust any header from the loopback address; see trusted_proxies
         proxy_headers=False,
-        # above the usual 60 s of balancers, so that they close idle connections first
-        timeout_keep_alive=75,
+        # ``limited`` closes idle connections before
+        timeout_keep_alive=int(IDLE_SECONDS) + 1,
         timeout_graceful_shutdown=int(settings.request_timeout) + 1,
         backlog=BACKLOG,
     )

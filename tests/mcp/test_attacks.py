@@ -14,7 +14,7 @@ from mcp.shared.exceptions import MCPError
 
 from features.mcp.tools import TOOLS, Caller, offered
 from service.keys.file import Rights
-from service.server.edge.keys import KEY, RIGHTS
+from service.server.edge.rights import KEY, RIGHTS
 from tests.conftest import Server, wait_until
 from tests.mcp.conftest import MODES, TOKENS, Site
 

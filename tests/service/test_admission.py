@@ -18,7 +18,7 @@ import httpx
 import pytest
 
 from service.memory import needed
-from service.server.edge.clients import identify
+from service.server.edge.rights import identify
 from tests.conftest import Server, connect, serving, wait_until
 
 MINE, YOURS = "my-key-for-these-tests", "your-key-for-these-tests"

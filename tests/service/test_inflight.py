@@ -11,7 +11,8 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message
 
 from service.server.bodies.encoding import writing
-from service.server.edge.inflight import PART, READY, Inflight, in_parts
+from service.server.edge.bodies import Inflight
+from service.server.edge.layer import PART, Exchange
 
 CAPACITY = 64 * PART
 
@@ -29,7 +30,13 @@ class Client:
         self.began = asyncio.Event()
         self.reads = asyncio.Event()
         self.answered = 0
-        self.scope: dict[str, Any] = {"type": "http", "method": "GET", "path": "/embed"}
+        self.scope: dict[str, Any] = {
+            "type": "http",
+            "method": "GET",
+            "path": "/embed",
+            "headers": [],
+        }
+        self.exchange = Exchange(self.scope, _nothing, self.send)
 
     async def send(self, message: Message) -> None:
         self.sent.append(message)
@@ -42,8 +49,8 @@ class Client:
 
     async def take(self, answer: Response, inflight: Inflight) -> None:
         with inflight.body() as room:
-            parted = in_parts(self.scope, _nothing, self.send, room, self.done)
-            await answer(self.scope, _nothing, parted)
+            self.exchange.room, self.exchange.answered = room, self.done
+            await answer(self.scope, _nothing, self.exchange.send)
 
     @property
     def body(self) -> bytes:
@@ -90,7 +97,7 @@ def test_the_memory_is_held_until_the_client_has_read() -> None:
         assert inflight.total == 10 * PART
         # the time of the service ends before the client reads
         assert client.answered == 1
-        assert READY in client.scope
+        assert client.exchange.ready is not None
         client.reads.set()
         await task
         assert inflight.total == 0
@@ -105,8 +112,8 @@ def test_the_next_request_of_a_client_finds_the_memory_of_the_last_one_released(
         client.reads.set()
         with inflight.body() as room:
             room.reach(CAPACITY // 2)
-            parted = in_parts(client.scope, _nothing, client.send, room, client.done)
-            await Response(b"vectors")(client.scope, _nothing, parted)
+            client.exchange.room = room
+            await Response(b"vectors")(client.scope, _nothing, client.exchange.send)
             # the last request has not ended, but its client has the answer
             with inflight.body() as following:
                 following.reach(CAPACITY // 2)

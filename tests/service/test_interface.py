@@ -13,7 +13,7 @@ from fastapi.routing import iter_route_contexts
 
 from service.server import interface
 from service.server.app import create_app
-from service.server.edge.keys import OPEN_PATHS
+from service.server.edge.layer import OPEN_PATHS
 from service.server.lifecycle import Service
 from service.server.opening import open_bundles
 from service.settings import Settings

@@ -1,4 +1,4 @@
-"""A thread parses and validates large bodies in short steps, and the answers are the same."""
+"""Large bodies: their values are counted, and a thread parses and validates them in short steps."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from pydantic import BaseModel, field_validator
 
 from service import precedence
 from service.server import routes
-from service.server.edge import large_bodies
+from service.server.bodies import large
 from tests.conftest import Server
 
 # possible content of a string between its quotes, valid or not
@@ -43,8 +43,8 @@ def outcome(call: Any, body: bytes) -> Any:
 
 def same(body: bytes) -> bool:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(large_bodies, "STEP", 16)
-        return bool(outcome(large_bodies.parse, body) == outcome(json.loads, body))
+        patch.setattr(large, "STEP", 16)
+        return bool(outcome(large.parse, body) == outcome(json.loads, body))
 
 
 @given(INSIDE)
@@ -71,7 +71,7 @@ def test_values_are_parsed_like_the_json_module(value: Any, escaped: bool, end: 
 
 
 def test_a_cut_that_divides_an_escape_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(large_bodies, "_CHARACTERS", re.compile('[^"]*'))
+    monkeypatch.setattr(large, "_CHARACTERS", re.compile('[^"]*'))
     assert not same(b'"' + b"a" * 13 + b'\\ud83d\\ude00"')
 
 
@@ -85,11 +85,11 @@ def test_no_step_reads_more_than_its_characters(unit: str, monkeypatch: pytest.M
         read.append(end - at)
         return part, end
 
-    monkeypatch.setattr(large_bodies, "scanstring", noted)
+    monkeypatch.setattr(large, "scanstring", noted)
     text = unit * (1_000_000 // len(unit))
     body = f'{{"inputs": "{text}"}}'.encode()
-    assert large_bodies.parse(body) == json.loads(body)
-    assert max(read) <= large_bodies.STEP + 1
+    assert large.parse(body) == json.loads(body)
+    assert max(read) <= large.STEP + 1
     assert sum(read) >= len(text)
 
 
@@ -107,7 +107,7 @@ class Note(BaseModel):
 
 def test_the_event_loop_leaves_large_bodies_to_a_thread() -> None:
     app = FastAPI()
-    app.router.route_class = large_bodies.BodyRoute
+    app.router.route_class = large.BodyRoute
 
     @app.post("/")
     async def note(body: Note) -> list[str]:
@@ -135,7 +135,7 @@ def test_every_route_leaves_large_bodies_to_a_thread() -> None:
         if isinstance(route, APIRoute) and route.body_field is not None
     ]
     assert len(found) > 10
-    assert [route.path for route in found if not isinstance(route, large_bodies.BodyRoute)] == []
+    assert [route.path for route in found if not isinstance(route, large.BodyRoute)] == []
 
 
 @pytest.mark.parametrize("path", ["/embed", "/", "/similar", "/indexes/none/documents"])
@@ -174,3 +174,45 @@ def test_a_large_body_gets_the_same_answer_as_a_small_one(
 
     padding = PADDING.decode().encode("utf-16-le") if body[:2] == b"\xff\xfe" else PADDING
     assert answer(body + padding) == answer(body)
+
+
+HARD = st.text(alphabet='a,:[{"\\é\n', max_size=8)
+COUNTABLE = st.recursive(
+    st.none() | st.booleans() | st.integers() | HARD,
+    lambda inner: st.lists(inner, max_size=5) | st.dictionaries(HARD, inner, max_size=4),
+    max_leaves=20,
+)
+
+
+def counted(value: Any) -> int:
+    """Marks of a parsed value: one per list, object and key, and one between two items."""
+    if isinstance(value, dict):
+        return 1 + len(value) + max(len(value) - 1, 0) + sum(map(counted, value.values()))
+    if isinstance(value, list):
+        return 1 + max(len(value) - 1, 0) + sum(map(counted, value))
+    return 0
+
+
+@given(COUNTABLE)
+@pytest.mark.parametrize("step", [1, 2, 7, large.COUNTED])
+def test_marks_in_strings_do_not_count(step: int, value: Any) -> None:
+    body = json.dumps(value).encode()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(large, "COUNTED", step)
+        *_, found = large.values(body)
+    assert found == 1 + counted(value)
+    assert 1 + large.marks(body) >= found
+
+
+def test_the_quick_bound_counts_marks_in_strings() -> None:
+    body = b'{"inputs": "a, b, [c]: d"}'
+    *_, found = large.values(body)
+    assert (found, 1 + large.marks(body)) == (3, 7)
+
+
+@pytest.mark.parametrize(
+    "body", [b"", b'"', b"\\", b'"\\', b'{"a": "b', b"\\" * 9 + b'"', b"\xff,"]
+)
+def test_bytes_that_are_not_json_are_counted_without_an_error(body: bytes) -> None:
+    *_, found = (1, *large.values(body))
+    assert found <= 1 + large.marks(body)

@@ -28,8 +28,8 @@ from service.errors import (
 )
 from service.keys.ring import Refusal
 from service.metrics import Metrics
-from service.server.edge.inflight import Inflight
-from service.server.edge.keys import next_request
+from service.server.edge.bodies import Inflight
+from service.server.edge.rights import next_request
 from service.server.lifecycle import Phase
 from service.server.lines import reading
 from service.server.lines.embedding import Lines

@@ -22,8 +22,7 @@ from service.embedding.cache.layers import Cache, Source, Tenants
 from service.embedding.cache.process import ProcessCache
 from service.embedding.lookup import CachedVectors
 from service.keys import file
-from service.server.edge.clients import by_token, identify
-from service.server.edge.keys import KEY
+from service.server.edge.rights import KEY, by_token, identify
 from service.settings import Settings
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer

@@ -7,10 +7,11 @@ import errno
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
-from starlette.types import Message
+from starlette.types import Message, Scope
 
 from features.files import form
 from features.files.background import MOST_JOBS, STOPPED, Uploads, Wish
@@ -26,8 +27,9 @@ from service.jobs import runner
 from service.jobs.runner import Runner
 from service.jobs.table import KEEP_JOBS, KEEP_SECONDS, LOST, LOST_SECONDS, Job, Jobs, State
 from service.metrics import Metrics
-from service.server.edge.guard import Guard
-from service.server.edge.inflight import Inflight
+from service.server.edge.layer import Edge
+from service.server.lifecycle import Service
+from service.settings import Settings
 from tests.conftest import until
 
 ONE, TWO = Client("one"), Client("two")
@@ -373,9 +375,14 @@ def guarded(most: int, seconds: float, sent: list[Message]) -> tuple[int, int]:
         nonlocal status
         status = message.get("status", status)
 
-    guard = Guard(app, 10, most, 10, Inflight(10**8), 60, 60, seconds)
-    scope = {"type": "http", "method": "POST", "path": "/indexes/a/files", "headers": []}
-    asyncio.run(guard(scope, receive, send))
+    limits = {"max_upload_bytes": most, "body_timeout": seconds}
+    settings = Settings().model_copy(update=limits)
+    ring = SimpleNamespace(required=False)
+    service = SimpleNamespace(settings=settings, keys=ring, metrics=Metrics(), tracing=None)
+    edge = Edge(app, cast(Service, service), set())
+    scope: Scope = {"type": "http", "method": "POST", "path": "/indexes/a/files", "headers": []}
+    scope.update(raw_path=b"/indexes/a/files", query_string=b"")
+    asyncio.run(edge(scope, receive, send))
     return status, size
 
 

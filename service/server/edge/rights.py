@@ -1,24 +1,110 @@
-"""The rights of a request's key to an index or a classifier.
+"""Who sends a request, and the rights of its key to an index or a classifier.
 
 Routes below ``/indexes/{name}`` and ``/classifiers/{name}`` get the check from their router, so a
 new route cannot lack it. ``require`` checks names in bodies.
 """
 
-from collections.abc import Iterable
+import asyncio
+import ipaddress
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from fastapi import Request
+from pydantic import SecretStr
+from starlette.types import Scope
 
-from service.errors import ConflictError, ForbiddenError
+from service.embedding.batching.clients import Client
+from service.errors import (
+    ConflictError,
+    ForbiddenError,
+    OverloadedError,
+    ServiceError,
+    UnauthorizedError,
+)
+from service.keys import file
 from service.keys.file import EVERYTHING, Right, Rights
+from service.keys.ring import Refusal, Verdict
 from service.server.edge import deadline
-from service.server.edge.keys import RIGHTS
 
 if TYPE_CHECKING:
     from service.server.lifecycle import Service
 
+# keys in the scope: the name of the request's API key, its rights, and another check of it
+KEY = "docsplit.key"
+RIGHTS = "docsplit.rights"
+CHECK = "docsplit.check"
+# an IPv6 subscriber has a network of at least this size, and can use any address in it
+_NETWORK_BITS = 64
 _READING = frozenset({"GET", "HEAD"})
 _ALIAS = "docsplit.alias"
+
+
+def identify(scope: Scope) -> Client:
+    """The client of a request: its API key, else the peer's address.
+
+    Its name contains the key's name, never the key itself.
+    """
+    if KEY in scope:
+        return Client(_of_key(scope[KEY]))
+    host = (scope.get("client") or ("",))[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return Client(f"peer {host}")
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is None:
+            network = ipaddress.ip_network((int(address), _NETWORK_BITS), strict=False)
+            return Client(f"address {network}")
+        address = address.ipv4_mapped
+    return Client(f"address {address}")
+
+
+def by_token(plain: Sequence[SecretStr]) -> dict[str, bytes]:
+    """Digests of the tokens in the settings, by the names of their clients.
+
+    These names are positions, so a new order of the tokens gives a name to another caller.
+    """
+    tokens = (token.get_secret_value().encode() for token in plain)
+    return {_of_key(str(at)): file.digest(token) for at, token in enumerate(tokens)}
+
+
+def _of_key(name: str) -> str:
+    return f"key {name}"
+
+
+def refusal(verdict: Verdict) -> ServiceError:
+    """The error for a key that is refused."""
+    match verdict.refusal:
+        case Refusal.REVOKED:
+            return ForbiddenError("this API key has been revoked", code="key_revoked")
+        case Refusal.EXPIRED:
+            return ForbiddenError("this API key has expired", code="key_expired")
+        case Refusal.RATE:
+            return OverloadedError(
+                max(1.0, verdict.wait),
+                "this API key exceeds its rate; try again",
+                "rate_limit_exceeded",
+            )
+    return UnauthorizedError(
+        "no valid API key: send the header Authorization: Bearer KEY",
+        code="invalid_api_key",
+        headers={"www-authenticate": "Bearer"},
+    )
+
+
+async def next_request(scope: Scope) -> None:
+    """Count another request of the key, for more work of this one, when its rates allow that.
+
+    Raises:
+        ForbiddenError, UnauthorizedError: the key was revoked, has expired or was removed.
+    """
+    while (check := scope.get(CHECK)) is not None:
+        verdict: Verdict = check()
+        if verdict.refusal is None:
+            return
+        if verdict.refusal is not Refusal.RATE:
+            raise refusal(verdict)
+        await asyncio.sleep(verdict.wait)
 
 
 def may(request: Request, right: Right, name: str) -> bool:

@@ -11,7 +11,7 @@ from pydantic import BaseModel, Field, ValidationError
 from service.errors import InvalidError
 from service.server.bodies.encoding import EncodingFormat
 from service.server.bodies.fields import CutSide, ModelName
-from service.server.edge.guard import NDJSON
+from service.server.edge.bodies import NDJSON
 from service.unknown import field_names, unknown_name
 
 

@@ -7,8 +7,7 @@ import orjson
 from service import executors, precedence
 from service.errors import InvalidError, MalformedError, TooLargeError
 from service.server.bodies.fields import valid_text
-from service.server.edge import structure
-from service.server.edge.large_bodies import parse
+from service.server.bodies.large import marks, parse, values
 
 # values of the object in a line
 _MOST_VALUES = 64
@@ -28,7 +27,7 @@ async def text_of(line: bytes, options: frozenset[str]) -> str:
     """
     if line[:1] not in (b'"', b"{"):
         raise InvalidError(f"the line holds no text: {_FORM}", "inputs")
-    if line[:1] == b"{" and structure.marks(line) > _MOST_VALUES:
+    if line[:1] == b"{" and marks(line) > _MOST_VALUES:
         _count(line)
     try:
         if len(line) > precedence.LARGE:
@@ -54,6 +53,6 @@ async def text_of(line: bytes, options: frozenset[str]) -> str:
 
 
 def _count(line: bytes) -> None:
-    for found in structure.values(line):
+    for found in values(line):
         if found > _MOST_VALUES:
             raise TooLargeError(f"the line holds more than {_MOST_VALUES} JSON values: {_FORM}")

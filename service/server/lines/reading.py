@@ -13,8 +13,7 @@ from starlette.types import Receive
 
 from service import memory
 from service.errors import ServiceError, SlowBodyError, TooLargeError, UnavailableError
-from service.server.edge.guard import BODY_RATE, LINES_MEMORY
-from service.server.edge.inflight import Body
+from service.server.edge.bodies import BODY_RATE, LINES_MEMORY, Body
 from service.server.lines.splitting import Splitter
 
 # A batch ends at one of these. It is embedded like one request.

@@ -10,7 +10,7 @@ from fastapi import Request
 from service.embedding.prompts import resolve
 from service.errors import EmptyError
 from service.server.edge import deadline
-from service.server.edge.guard import ROOM
+from service.server.edge.bodies import ROOM
 from service.server.lifecycle import Phase
 from service.server.lines.embedding import Lines
 from service.server.lines.options import NAMES, LineOptions

@@ -17,9 +17,9 @@ from service.embedding import lookup
 from service.embedding.embedder import Document, Embedded
 from service.errors import OverloadedError, ServiceError
 from service.server.bodies.encoding import encode
+from service.server.edge.bodies import NDJSON
 from service.server.edge.errors import translate
-from service.server.edge.guard import NDJSON
-from service.server.edge.keys import next_request
+from service.server.edge.rights import next_request
 from service.server.lines.embedding import Lines, Outcome
 from service.server.lines.reading import Line
 from service.server.routes import inference

@@ -25,10 +25,10 @@ from service.server.bodies.classifier_bodies import (
     TrainingOut,
     TrainRequest,
 )
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.lifecycle import Service
 from service.server.routes import inference
 from service.server.routes.labelling.examples import gathered, given

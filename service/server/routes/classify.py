@@ -21,10 +21,10 @@ from service.errors import ConflictError, InvalidError, NotFoundError
 from service.keys.file import Right
 from service.learning import explain
 from service.server.bodies.fields import Flag, Inputs
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import INDEX_NAME
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
 if TYPE_CHECKING:

@@ -18,8 +18,8 @@ from service.server.bodies.encoding import (
     writing,
 )
 from service.server.bodies.fields import TEXT, valid_text, valid_texts
+from service.server.bodies.large import BodyRoute
 from service.server.edge.errors import CohereError, documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.server.routes.rerank import MetaOut
 

@@ -26,10 +26,10 @@ from service.server.bodies.encoding import (
     writing,
 )
 from service.server.bodies.fields import CutSide, Flag, Inputs, ModelName
+from service.server.bodies.large import BodyRoute
+from service.server.edge.bodies import NDJSON, sends_lines
 from service.server.edge.errors import documented
-from service.server.edge.guard import NDJSON, sends_lines
-from service.server.edge.large_bodies import BodyRoute
-from service.server.edge.repeats import repeatable
+from service.server.edge.layer import repeatable
 from service.server.encoder import Encoder
 from service.server.lines.options import DOCUMENTED, NAMES, RESULTS, LineOptions
 from service.server.lines.requests import lines_of_body, lines_of_texts

@@ -19,7 +19,7 @@ from service.embedding.embedder import Embedded, UnusableInputError
 from service.embedding.prompts import resolve
 from service.errors import EmptyError, InvalidError, NotFoundError, NotLoadedError, TooLargeError
 from service.server.edge import deadline
-from service.server.edge.guard import ROOM
+from service.server.edge.bodies import ROOM
 from service.server.encoder import Encoder, Running
 from service.server.lifecycle import Phase, Service
 

@@ -25,9 +25,9 @@ from service.server.bodies.encoding import (
     writing,
 )
 from service.server.bodies.fields import Inputs
+from service.server.bodies.large import BodyRoute
 from service.server.edge.errors import OpenAIError, documented
-from service.server.edge.large_bodies import BodyRoute
-from service.server.edge.repeats import repeatable
+from service.server.edge.layer import repeatable
 from service.server.routes import inference
 
 router = APIRouter(route_class=BodyRoute, prefix="/v1", tags=["openai"])

@@ -24,8 +24,8 @@ from service.embedding.embedder import Embedded
 from service.embedding.reranker import best
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import TEXT, CutSide, Flag, ModelName, valid_text, valid_texts
+from service.server.bodies.large import BodyRoute
 from service.server.edge.errors import CohereError, documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.encoder import Encoder
 from service.server.routes import inference
 

@@ -16,6 +16,7 @@ from service.embedding.embedder import Document
 from service.errors import NotFoundError
 from service.index.rows.record import Windows
 from service.server.bodies.encoding import json_response, stored_object
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.similar_bodies import (
     MOST_HITS,
     MOST_VALUES,
@@ -25,7 +26,6 @@ from service.server.bodies.similar_bodies import (
 )
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.server.routes.citation import citation_head
 from service.tracing.stages import Stage

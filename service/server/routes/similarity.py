@@ -10,8 +10,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import CutSide, Flag, ModelName, valid_text, valid_texts
+from service.server.bodies.large import BodyRoute
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
 router = APIRouter(route_class=BodyRoute, tags=["embed"])

@@ -17,7 +17,7 @@ from service.embedding.calibration import Measurement
 from service.keys.file import EVERYTHING, Right
 from service.keys.ring import UNLIMITED, Bucket, Key
 from service.server.edge.errors import NativeError
-from service.server.edge.keys import KEY, RIGHTS
+from service.server.edge.rights import KEY, RIGHTS
 from service.server.encoder import Encoder
 from service.server.lifecycle import Phase, Service
 from service.server.routes.inference import service_of

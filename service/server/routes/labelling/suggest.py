@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 from service.errors import ConflictError
 from service.index.query.filters import Filter, compile_filter
 from service.server.bodies.body import Body
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.server.routes.classify import Prediction, trained_head
 

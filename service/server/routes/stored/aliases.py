@@ -10,10 +10,10 @@ from pydantic import BaseModel, Field
 from service.errors import NotFoundError
 from service.keys.file import Right
 from service.server.bodies.body import Body
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
 router = APIRouter(route_class=BodyRoute, prefix="/aliases", tags=["index"])

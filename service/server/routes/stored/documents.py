@@ -33,10 +33,10 @@ from service.server.bodies.document_bodies import (
     duplicates_refused,
 )
 from service.server.bodies.encoding import json_response, stored_object
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import DocumentId, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.tracing.stages import Stage
 

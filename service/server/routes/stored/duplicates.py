@@ -10,11 +10,11 @@ from pydantic import BaseModel, Field
 
 from service.server.bodies.document_bodies import THRESHOLD
 from service.server.bodies.encoding import json_response, stored_object
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import Name
 from service.server.bodies.similar_bodies import QueryIn, Span
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.server.routes.trainings import Turn
 

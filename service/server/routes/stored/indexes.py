@@ -10,10 +10,10 @@ from pydantic import BaseModel, BeforeValidator, Field
 from service.index.rows.fields import FieldType
 from service.keys.file import Right
 from service.server.bodies.body import Body
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import FIELD_NAME, REVISION, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
 if TYPE_CHECKING:

@@ -17,10 +17,10 @@ from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import valid_text
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import DocumentId, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.server.routes.stored import documents
 from service.server.routes.trainings import Turn

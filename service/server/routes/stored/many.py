@@ -14,11 +14,11 @@ from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.document_bodies import DocumentHead
 from service.server.bodies.encoding import json_response, stored_object
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import Identifier, Name
 from service.server.edge import deadline, rights
+from service.server.edge.bodies import ROOM
 from service.server.edge.errors import documented
-from service.server.edge.guard import ROOM
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
 router = APIRouter(route_class=BodyRoute, prefix="/indexes/{name}/documents", tags=["index"])

@@ -12,11 +12,11 @@ from pydantic import BaseModel, Field, model_validator
 from service.index.query.filters import Filter
 from service.server.bodies.areas import AreaIn
 from service.server.bodies.encoding import json_response, stored_object
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import INDEX_NAME
 from service.server.bodies.similar_bodies import QueryIn, Span
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 from service.tracing.stages import Stage
 

@@ -15,10 +15,10 @@ from service.server.bodies.body import Body
 from service.server.bodies.conditions import MISMATCH, IfMatch, mismatch, of_stored
 from service.server.bodies.document_bodies import Metadata, Title
 from service.server.bodies.encoding import json_response
+from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import DocumentId, Identifier, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.edge.large_bodies import BodyRoute
 from service.server.routes import inference
 
 if TYPE_CHECKING:

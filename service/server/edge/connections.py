@@ -1,0 +1,257 @@
+"""Connections: each ends within its limits, whatever its client sends or leaves out.
+
+uvicorn parses HTTP and bounds what an incomplete head may hold, but a slow head, a slow reader and
+the number of connections have no limit there. ``Connection`` stands between asyncio and uvicorn's
+protocol and reads no HTTP. The layer tells it when a request begins and when its answer is
+complete; while no request is in progress, one timer always runs. It depends only on
+``asyncio.Protocol``, uvicorn's setting ``http`` and ASGI's ``state``.
+"""
+
+import asyncio
+import socket
+from contextlib import suppress
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, cast
+
+import h11
+from prometheus_client import Counter
+from starlette.types import Scope
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+# Bytes of an answer in the kernel that it has not sent yet: a client that takes half of them lets
+# the service write again. Without a limit, the kernel holds megabytes.
+UNSENT = 1 << 15
+# seconds without a request; above the usual 60 s of balancers, so that they close first
+IDLE_SECONDS = 75.0
+# Seconds for the answer of a client that closed its half of the connection. One that has left
+# looks the same until the service writes to it.
+HALF_CLOSED_SECONDS = 0.5
+_KEY = "docsplit.connection"
+_FULL = (
+    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n"
+    b"content-length: 76\r\nconnection: close\r\n\r\n"
+    b'{"error":"too many connections: ask again soon","error_type":"Overloaded"}\r\n'
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Limits of connections.
+
+    Attributes:
+        head_seconds: from the connection, or from the first byte after an answer, to the end of a
+            request's head; also for the rest of a body that is already answered.
+        read_seconds: in which a client must take some of the answer that waits for it.
+        connections: most open ones; a new one closes the one that has been idle longest.
+        closed: counts connections that the service closed early, by reason.
+        open: all connections.
+        idle: connections without a request in progress, the longest idle first.
+    """
+
+    head_seconds: float
+    read_seconds: float
+    connections: int
+    closed: Counter
+    open: set["Connection"] = field(default_factory=set)
+    idle: dict["Connection", None] = field(default_factory=dict)
+
+
+class Connection(asyncio.Protocol):
+    """A connection of a client; ``limited`` makes the class for uvicorn.
+
+    Args:
+        limits: shared by all connections.
+        app_state: ASGI's state.
+        given: further arguments of uvicorn's protocol.
+    """
+
+    def __init__(self, limits: Limits, app_state: dict[str, Any], **given: Any) -> None:
+        self._limits = limits
+        self._http = H11Protocol(app_state={**app_state, _KEY: self}, **given)
+        self._loop = asyncio.get_running_loop()
+        self._transport: asyncio.Transport
+        self._timer: asyncio.TimerHandle | None = None
+        self._read_timer: asyncio.TimerHandle | None = None
+        self._requests = 0
+        # whether the timer gives the time until the next request begins
+        self._idle = False
+        self._half_closed = False
+        # whether the client has sent the rest of its request, if there is one
+        self.whole = True
+        # whether the rest of a request is discarded before the connection closes
+        self.lingers = False
+
+    def begin(self, has_body: bool) -> None:
+        """Called when the application gets a request."""
+        self._requests += 1
+        self.whole = not has_body
+        self._limits.idle.pop(self, None)
+        if not (self._half_closed or self.lingers):
+            self._stop_timer()
+
+    def answered(self) -> None:
+        """Called when the application has sent a whole answer, or will send none."""
+        self._requests -= 1
+        if self._transport.get_write_buffer_size():
+            self._watch_reader()
+        if self._requests or self.lingers or self not in self._limits.open:
+            return
+        self._limits.idle[self] = None
+        if self._half_closed:
+            self._transport.close()
+        elif self.whole:
+            self._end_after(IDLE_SECONDS, "idle")
+            self._idle = True
+        else:
+            self._end_after(self._limits.head_seconds, "unread")
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Called by asyncio, like the methods below."""
+        self._transport = cast("asyncio.Transport", transport)
+        # not every system has it
+        with suppress(OSError, AttributeError):
+            opened = self._transport.get_extra_info("socket")
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
+        self._http.connection_made(cast("asyncio.Transport", _Transport(self, self._transport)))
+        limits = self._limits
+        limits.open.add(self)
+        self._end_after(limits.head_seconds, "slow_head")
+        if len(limits.open) > limits.connections:
+            if not limits.idle:
+                limits.closed.labels("crowd").inc()
+                self._transport.write(_FULL)
+                self._transport.close()
+                return
+            next(iter(limits.idle))._abort("crowd")
+        limits.idle[self] = None
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._forget()
+        self._stop_timer()
+        self._stop_watching()
+        if not self.lingers:
+            self._http.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        if self._transport.is_closing() or self.lingers:
+            return
+        if not self._requests:
+            self.whole = False
+        if self._idle:
+            self._idle = False
+            self._end_after(self._limits.head_seconds, "slow_head")
+        try:
+            self._http.data_received(data)
+        except h11.LocalProtocolError:
+            # uvicorn could not tell the client of a mistake after the beginning of an answer
+            self._abort("invalid")
+
+    def eof_received(self) -> bool:
+        if not self._requests or not self.whole or self.lingers:
+            return False
+        self._half_closed = True
+        self._end_after(HALF_CLOSED_SECONDS, "left")
+        return True
+
+    def pause_writing(self) -> None:
+        self._http.pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self._stop_watching()
+        self._http.resume_writing()
+
+    def close(self) -> None:
+        """Close the connection, once the client has sent the rest of its request.
+
+        Otherwise the kernel resets it, and the client may never see the answer.
+        """
+        if self._transport.get_write_buffer_size():
+            self._watch_reader()
+        if self.whole or self._transport.is_closing():
+            self._transport.close()
+        elif not self.lingers:
+            self.lingers = True
+            # uvicorn stops reading while a body waits for the application
+            self._transport.resume_reading()
+            self._transport.write_eof()
+            self._end_after(self._limits.head_seconds, "unread")
+            # a request that is still in progress ends
+            self._http.connection_lost(None)
+
+    def _end_after(self, seconds: float, reason: str) -> None:
+        self._stop_timer()
+        self._timer = self._loop.call_later(seconds, self._end, reason)
+
+    def _stop_timer(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._idle = None, False
+
+    def _watch_reader(self) -> None:
+        if self._read_timer is None:
+            self._read_timer = self._loop.call_later(
+                self._limits.read_seconds, self._check_reader, self._unread()
+            )
+
+    def _stop_watching(self) -> None:
+        if self._read_timer is not None:
+            self._read_timer.cancel()
+            self._read_timer = None
+
+    def _check_reader(self, before: int) -> None:
+        self._read_timer = None
+        if self._unread() >= before > 0:
+            self._abort("slow_reader")
+        elif self._unread():
+            self._watch_reader()
+
+    def _unread(self) -> int:
+        return self._transport.get_write_buffer_size()
+
+    def _end(self, reason: str) -> None:
+        if reason == "idle":
+            self._transport.close()
+        elif reason == "left":
+            self._transport.abort()
+        else:
+            self._abort(reason)
+
+    def _abort(self, reason: str) -> None:
+        self._limits.closed.labels(reason).inc()
+        # at once, not in the next turn of the loop: the next connection needs its place
+        self._forget()
+        self._transport.abort()
+
+    def _forget(self) -> None:
+        self._limits.open.discard(self)
+        self._limits.idle.pop(self, None)
+
+
+class _Transport:
+    """The transport that uvicorn sees; its connection decides how ``close`` happens."""
+
+    def __init__(self, connection: Connection, transport: asyncio.Transport) -> None:
+        self._connection = connection
+        self._transport = transport
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._transport, name)
+
+    def close(self) -> None:
+        self._connection.close()
+
+    def is_closing(self) -> bool:
+        return self._connection.lingers or self._transport.is_closing()
+
+
+def limited(limits: Limits) -> type[asyncio.Protocol]:
+    """A class of connections with these limits, for ``uvicorn.Config``'s ``http``."""
+    return cast("type[asyncio.Protocol]", partial(Connection, limits))
+
+
+def of(scope: Scope) -> Connection | None:
+    """The connection of a request; None outside ``limited``."""
+    found: Connection | None = scope.get("state", {}).get(_KEY)
+    return found
