@@ -208,7 +208,7 @@ class DamagedError(StoreError):
     def __init__(self) -> None:
         super().__init__(
             "the stored document is damaged, so the service does not return it: write the document "
-            "again, or ask the operator to run docsplit-index repair on the index",
+            "again, or restore a backup",
             "damaged",
         )
 

@@ -24,7 +24,7 @@ for name in (
     "service.index.maintenance",
     "service.index.store",
     "docsplit.heads.training",
-    "service.integrity.reading",
+    "service.bulk.verifying",
 ):
     import_module(name)
 folder.load("swagger", "docs")

@@ -30,7 +30,7 @@ import httpx
 import lancedb
 
 from benchmarks.rig import server
-from service.index.storage import manifest
+from service.index.storage import recovery
 
 WRITERS = 4
 FLAGS = ("--calibrate=0", "--streams=2", "--durability=fsync")
@@ -132,7 +132,7 @@ def tear(store: Path, how: str, written: Written, *, careless: bool) -> int:
     """Tear the versions without acknowledged writes; returns their number."""
     [folder] = (store / "indexes").glob("x.*.lance")
     table = lancedb.connect(store / "indexes").open_table(folder.stem)
-    paths = manifest.versions(folder)
+    paths = recovery.versions(folder)
     torn = []
     for version, path in paths.items():
         needed = version - 1 not in paths or not holds(table, version - 1, written)
@@ -142,10 +142,10 @@ def tear(store: Path, how: str, written: Written, *, careless: bool) -> int:
             break
     newest = max(paths)
     if not torn:
-        torn = [manifest.path(folder, newest + 1)]
+        torn = [paths[newest].with_name(f"{2**64 - 2 - newest:020}.manifest")]
         torn[0].write_bytes(paths[newest].read_bytes())
     # no acknowledged write depends on a lease
-    leases = manifest.versions(store / "leases" / "leases.lance")
+    leases = recovery.versions(store / "leases" / "leases.lance")
     for path in [*torn, *list(leases.values())[:1]]:
         path.write_bytes(TEARS[how](path.read_bytes()))
     return len(torn)

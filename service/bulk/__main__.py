@@ -23,7 +23,7 @@ from docsplit.corpora.documents import Refused, check_source, entries, read_docu
 from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from docsplit.corpora.files import FORMATS
 from service import precedence
-from service.bulk import integrity, optimizing
+from service.bulk import check, optimizing
 from service.bulk.command_settings import (
     add_link_flags,
     find_links,
@@ -61,8 +61,7 @@ Command = Callable[[Sequence[str], list[str]], int]
 """Runs a command with its own arguments, and with flags of settings."""
 
 COMMANDS: dict[str, Command] = {
-    "check": partial(integrity.main, "check"),
-    "repair": partial(integrity.main, "repair"),
+    "check": check.main,
     "export": exporting.main,
     "optimize": optimizing.main,
 }
@@ -125,10 +124,9 @@ def _load(arguments: list[str], flags: list[str]) -> int:
         "docsplit-index",
         description="Embed documents and store them in an index, without a server. Documents that "
         "the index already has unchanged are skipped, so you can repeat an interrupted run.",
-        epilog="docsplit-index check [NAME] verifies the store, repair [NAME] repairs it, "
-        "export NAME DEST writes an index to files, and optimize NAME does its maintenance now. "
-        "Further flags are docsplit-serve's, such as "
-        "--index-path, --bundle and --threads.",
+        epilog="docsplit-index check [NAME] verifies the store, export NAME DEST writes an index "
+        "to files, and optimize NAME does its maintenance now. Further flags are docsplit-serve's, "
+        "such as --index-path, --bundle and --threads.",
         allow_abbrev=False,
     )
     parser.add_argument("source", type=Path, help=f"{FORMATS} file, packed or not, or a folder")
@@ -255,7 +253,6 @@ async def _index(
                 )
             progress.ended()
         found = None if names is None else await find_links(indexes, index, names)
-        await service.store.record(name)
     except (OSError, RuntimeError, ValueError) as error:
         fault = await service.store.fault(error)
         if fault is None:

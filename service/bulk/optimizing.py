@@ -96,7 +96,6 @@ async def _run(settings: Settings, name: str, rebuild: bool) -> tuple[Condition,
 
             await optimize(indexes, name, index, show, every=True, rebuild=rebuild)
             progress.ended()
-        await store.record(name)
         return before, await condition(index)
 
 

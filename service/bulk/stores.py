@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service.errors import CommandError, ServiceError, disk_fault, lance_fault
-from service.index.storage import bucket, files
+from service.index.storage import bucket
 from service.index.store import Store
 from service.metrics import Metrics
 from service.server.bodies.names import INDEX_NAME
@@ -78,18 +78,11 @@ async def opened(settings: Settings, name: str) -> tuple[Indexes, str, Index]:
         ServiceError: there is no such index, or the store or a table cannot be read.
     """
     held = open_one(settings)
-    root = root_of(settings)
     with faults():
         from service.index.rows.aliases import resolve
 
         indexes = await open_indexes(settings, held)
         name = await resolve(indexes, name)
-        for table in [t for t in await indexes.tables() if t.startswith(f"{name}.")]:
-            damaged = files.first_damaged(root, "indexes", table) if root is not None else None
-            if damaged is not None:
-                raise CommandError(
-                    f"{damaged} of this index is damaged: repair it with docsplit-index repair"
-                )
         return indexes, name, await indexes.open(name)
 
 

@@ -249,7 +249,7 @@ class Registry:
         if len(lacking) + len(faults) < len(_COPIES):
             self._known.add(identity.generation)
             for copy in lacking:
-                # an earlier version wrote only the first copy, or a repair lost the row
+                # an earlier version wrote only the first copy
                 await self._mark(copy, identity)
             return True
         if faults:

@@ -10,13 +10,11 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pyarrow as pa
 from cachetools import LRUCache
 from lancedb.table import AsyncTable
 
-from service import executors
 from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index.documents import Index
 from service.index.generations import (
@@ -42,7 +40,6 @@ from service.index.rows import schema
 from service.index.rows.aliases import Aliases
 from service.index.rows.columns import prepare
 from service.index.rows.fields import FieldType
-from service.index.storage import ledger
 from service.index.storage.database import Database, missing, table_names
 from service.index.storage.database import connect as connect
 
@@ -281,9 +278,6 @@ class Indexes:
             # another process added a file during the removal: the next sweep removes the folder
             if "not empty" not in str(error):
                 raise
-        if "://" not in self.database.uri:
-            root = Path(self.database.uri).parent
-            await executors.STORE.run(ledger.forget_table, root, "indexes", table)
 
     async def _own(self, name: str, *, still: bool = False) -> Index | None:
         """The table of a served revision, without listing all tables if possible."""
@@ -313,7 +307,7 @@ class Indexes:
         try:
             opened = await self.database.open_table(table, still=still)
             held = await opened.schema()
-            if not held.names and await self.database.repair(table):
+            if not held.names and await self.database.verify(table):
                 # LanceDB reads a manifest of zeros as an empty table
                 return await self.table(table, still=still)
         except (ValueError, RuntimeError) as error:

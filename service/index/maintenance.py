@@ -19,7 +19,6 @@ from service.index.indexes import Indexes
 from service.index.merging.process import GROWTH_BYTES, Between, size, working
 from service.index.rows import vectors
 from service.index.storage import pins
-from service.index.storage.manifest import KEEP_VERSIONS
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
@@ -60,7 +59,7 @@ class Maintainer:
     def __init__(
         self,
         indexes: Indexes,
-        done: Callable[[str], Awaitable[None]],
+        done: Callable[[str], Awaitable[None]] | None = None,
         between: Callable[[str], AbstractAsyncContextManager[object]] = lambda _: nullcontext(),
     ) -> None:
         self._indexes = indexes
@@ -163,7 +162,8 @@ class Maintainer:
             self._sizes[name] = await size(index.table)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
-        await self._done(name)
+        if self._done is not None:
+            await self._done(name)
         return True
 
 
@@ -247,7 +247,7 @@ async def optimize(
             await sync()
         if not await pins.held(table):
             step("remove former versions")
-            await work.remove(await pins.older_than(table, KEEP_VERSIONS))
+            await work.remove(await pins.older_than(table))
         if rebuild:
             step("build the indexes over words and metadata")
         # the process that created the table may have ended before it built them

@@ -16,9 +16,7 @@ from docsplit.bundles.manifest import Manifest
 from service import executors
 from service.errors import ServiceError, StoreError, VersionError, disk_fault, lance_fault
 from service.index.storage import bucket
-from service.index.storage.ledger import Recorder
 from service.index.storage.volume import Durability, Volume
-from service.logs import outline
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -78,7 +76,6 @@ class Store:
         self._databases: dict[str, Database] = {}
         # called with the ``uid`` of a deleted index
         self.on_drop: Callable[[str], Awaitable[None]] | None = None
-        self._recorder = None if "://" in self.path else Recorder(Path(self.path))
 
     async def indexes(self) -> Indexes:
         """The indexes; the first call imports lancedb in a thread, which takes seconds.
@@ -114,7 +111,7 @@ class Store:
                     self._metrics.index_damaged.inc,
                     lambda outcome: self._metrics.index_profiles.labels(outcome).inc(),
                 )
-                self._maintainer = maintenance.Maintainer(self._indexes, self.record, self._between)
+                self._maintainer = maintenance.Maintainer(self._indexes, between=self._between)
             if self._follower is None and self._embed_for is not None:
                 from service.index.follower import Follower
 
@@ -300,19 +297,6 @@ class Store:
         if self._maintainer is not None:
             self._maintainer.note(name)
 
-    async def record(self, *names: str) -> None:
-        """Record the digests of the files of indexes, and of the files that they share.
-
-        ``docsplit-index check`` compares the files with them. A failure is logged, and the next
-        call does the work.
-        """
-        if self._recorder is None:
-            return
-        try:
-            await executors.STORE.run(self._recorder.record_indexes, names)
-        except Exception as error:  # noqa: BLE001 no request depends on it
-            log.warning("digests_not_recorded", outline=outline(error))
-
     async def close(self) -> None:
         """Wait for the running commits."""
         if self._beginning is not None:
@@ -324,7 +308,6 @@ class Store:
             await writer.close()
         if self._maintainer is not None:
             await self._maintainer.close()
-            await self.record(*self._writers)
         self.volume.close()
 
 

@@ -13,10 +13,10 @@ import pytest
 from docsplit.heads import network
 from docsplit.heads.examples import Examples
 from docsplit.heads.network import Network
+from service.bulk.check import check
 from service.errors import StoreError
 from service.index import sql
 from service.index.storage.database import connect
-from service.integrity.check import check
 from service.learning.store import Head, Heads
 from tests.integrity.stores import open_indexes
 
@@ -94,10 +94,10 @@ def test_the_check_of_a_store_reports_a_damaged_label(tmp_path: Path) -> None:
         heads = Heads(await connect(f"{tmp_path}/heads"), "classifiers", "classifier")
         await heads.put(Head("kind", "12ab", "34cd", ["sport", "wetter"], REPORT, NETWORK))
         indexes = await open_indexes(tmp_path)
-        sound = await check(indexes, tmp_path, None, record=False)
+        sound = await check(indexes, tmp_path, None)
         assert [str(finding) for finding in sound.findings] == []
         await heads._table.change(sql.compare("name", "=", "kind"), labels=["spoxt", "wetter"])
-        report = await check(indexes, tmp_path, None, record=False)
+        report = await check(indexes, tmp_path, None)
         return [f"{finding.document} {finding.part}" for finding in report.findings]
 
     assert asyncio.run(run()) == ["kind report"]

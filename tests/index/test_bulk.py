@@ -167,9 +167,6 @@ def test_writes_of_a_service_at_the_end_do_not_stop_the_run(
     assert "3 written, 0 unchanged" in said
     assert "0 links in the texts of 3 documents" in said
     assert ("run docsplit-index optimize bulk when they write less" in said) == (conflicts > 9)
-    [table] = (tmp_path / "index" / "indexes").glob("bulk.*.lance")
-    # the digests of its files
-    assert list((tmp_path / "index" / "integrity" / "indexes").glob(f"{table.stem}*"))
 
 
 def test_the_program_has_a_lower_priority_than_a_service(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from service.index.storage import disk, recovery
+from service.index.storage import folder as disk
 from service.index.storage.volume import Volume
 from tests.conftest import NIGHTLY, ROOT
 from tests.index import piped, writing
@@ -144,10 +144,7 @@ def test_a_power_failure_loses_nothing_acknowledged(
             found = tmp_path / f"after-{number}"
             # first the lines: acknowledged documents were on disk before the copy
             acknowledged = list(lines)
-            noted = {path: path.read_bytes() for path in folder.rglob(recovery.SYNCED)}
             after_power_failure(folder, found, on_disk[0], draw)
-            for path, content in noted.items():
-                (found / path.relative_to(folder)).write_bytes(content)
             failures.append((found, acknowledged))
 
     async def main() -> None:
@@ -201,8 +198,6 @@ def after_power_failure(
 ) -> None:
     """Copy a folder, and tear most of the files that were not on disk."""
     for path, held in listing(folder).items():
-        if path.name == recovery.SYNCED:
-            continue
         target = found / path
         target.parent.mkdir(parents=True, exist_ok=True)
         try:

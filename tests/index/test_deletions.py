@@ -18,7 +18,6 @@ from service.index.follower import Follower
 from service.index.generations import LISTING_SECONDS
 from service.index.query import listing
 from service.index.rows.versions import microseconds
-from service.index.storage import layout
 from service.index.storage.database import connect, table_names
 from tests.conftest import NIGHTLY
 from tests.index.processes import HOUR, Replicas, embed, follower, record, run
@@ -98,7 +97,7 @@ async def test_an_index_whose_creator_ended_can_be_deleted(replicas: Replicas) -
     for name in ("x", "y"):
         await a.create(name, {})
         table = (await a.open(name)).table
-        files = layout.folder(replicas.path, "indexes", table.name)
+        files = replicas.path / "indexes" / f"{table.name}.lance"
         shutil.rmtree(files / "_versions")
     assert await b.names() == ["x", "y"]
     # x is created once more

@@ -10,6 +10,7 @@ from contextlib import nullcontext
 from datetime import timedelta
 from pathlib import Path
 
+import lance
 import pytest
 from lancedb.table import AsyncTable
 from structlog.testing import capture_logs
@@ -25,7 +26,7 @@ from service.index.merging import groups, process
 from service.index.merging.__main__ import merge, update
 from service.index.merging.groups import COVERED, FULL_BYTES, GROUP_BYTES, Fragment, next_group
 from service.index.rows.record import encoded
-from service.index.storage import layout, manifest
+from service.index.storage import recovery
 from service.index.writer import Writer
 from tests.conftest import NIGHTLY, until
 from tests.index import piped
@@ -84,9 +85,9 @@ class TestGroups:
 
 def files(folder: Path) -> set[str]:
     """The files of rows of a table's newest version."""
-    newest = next(iter(layout.manifests(folder).values()))
-    held = manifest.read(folder / newest).fragments
-    return {path for fragment in held for path in fragment.paths}
+    found = lance.dataset(folder).get_fragments()
+    data = {f"data/{file.path}" for one in found for file in one.metadata.files}
+    return data | {path for one in found if (path := one.deletion_file()) is not None}
 
 
 async def put(table_of: Indexes, first: int, number: int) -> AsyncTable:
@@ -104,7 +105,7 @@ def test_a_full_file_is_not_written_again(tmp_path: Path, monkeypatch: pytest.Mo
         indexes = await stores.open_indexes(tmp_path)
         await indexes.create("x", {"year": "integer"})
         table = await put(indexes, 0, 20)
-        folder = layout.folder(tmp_path, "indexes", table.name)
+        folder = tmp_path / "indexes" / f"{table.name}.lance"
         assert len(files(folder)) == 20
         bytes_of_one = await process.size(table) // 20
         monkeypatch.setattr(groups, "FULL_BYTES", 10 * bytes_of_one)
@@ -255,11 +256,11 @@ def test_updates_without_a_pause_do_not_stop_maintenance(
         index = await indexes.open("x")
         names = [f"d{number}" for number in range(400)]
         await index.put([stores.record(name, stores.text_of(name) * 4) for name in names])
-        folder = layout.folder(tmp_path, "indexes", index.table.name)
+        folder = tmp_path / "indexes" / f"{index.table.name}.lance"
         found: list[int] = []
 
         async def note_done(name: str) -> None:
-            found.append(len(layout.manifests(folder)))
+            found.append(len(recovery.versions(folder)))
 
         writer = Writer(indexes, "x", lambda _: maintainer.note("x"))
         between = writer.committing if here else nullcontext()
@@ -334,7 +335,7 @@ def test_a_long_load_is_maintained_meanwhile(
         update = loader.maintained(here(Updater(index, encode, sync)), indexes, name, sync)
         outcomes: AsyncIterator[Outcome] = update(batches())
         assert sum([one.written async for one in outcomes]) == 6
-        return len(files(layout.folder(tmp_path, "indexes", index.table.name)))
+        return len(files(tmp_path / "indexes" / f"{index.table.name}.lance"))
 
     async def scenario() -> None:
         assert await load("before") == 6

@@ -13,6 +13,7 @@ from types import SimpleNamespace
 from typing import Any
 from unittest.mock import patch
 
+import lance
 import pytest
 
 from service.bulk import optimizing
@@ -22,7 +23,7 @@ from service.index import maintenance
 from service.index.merging import process
 from service.index.query import search
 from service.index.rows.columns import prepare
-from service.index.storage import layout, manifest, pins
+from service.index.storage import pins
 from tests import storage
 from tests.conftest import NIGHTLY, Server, until
 from tests.index import piped, writing
@@ -73,7 +74,7 @@ def test_a_loaded_index_is_whole_and_answers_as_before(
         assert ("build the indexes over words and metadata" in steps) == rebuild
         assert [hit.id for hit in await search.hybrid(index, query, 10, None)] == hits
         # a built index is built again only by rebuild
-        folder = layout.folder(tmp_path, "indexes", index.table.name)
+        folder = tmp_path / "indexes" / f"{index.table.name}.lance"
         built = index_files(folder)
         await optimizing.optimize(indexes, "x", index, steps.append, rebuild=rebuild)
         assert bool(index_files(folder) & built) != rebuild
@@ -81,15 +82,11 @@ def test_a_loaded_index_is_whole_and_answers_as_before(
     stores.run(scenario())
 
 
-def newest(folder: Path) -> str:
-    """The manifest of a table's newest version."""
-    return next(iter(layout.manifests(folder).values()))
-
-
 def index_files(folder: Path) -> set[str]:
     """The files of the indexes of a table's newest version."""
-    held = manifest.read(folder / newest(folder)).indices
-    return {file.path for files in held.values() for file in files}
+    held = lance.dataset(folder).describe_indices()
+    folders = [folder / "_indices" / part.uuid for one in held for part in one.segments]
+    return {str(file.relative_to(folder)) for one in folders for file in one.iterdir()}
 
 
 @pytest.mark.folder
@@ -280,8 +277,10 @@ def test_readers_of_an_idle_index_outlive_its_maintenance(
         await maintenance.optimize(index.table)
         await asyncio.sleep(KEEP.total_seconds() * 1.2)
         reader = await indexes.open("x", still=True)
-        folder = layout.folder(tmp_path, "indexes", index.table.name)
-        files = {file.path for file in manifest.read(folder / newest(folder)).files}
+        folder = tmp_path / "indexes" / f"{index.table.name}.lance"
+        fragments = lance.dataset(folder).get_fragments()
+        files = index_files(folder)
+        files |= {f"data/{file.path}" for one in fragments for file in one.metadata.files}
         await index.put([stores.record("a", "a later text")])
         await maintenance.optimize(index.table, rebuild=rebuild)
         assert all((folder / file).exists() for file in files)

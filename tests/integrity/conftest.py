@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 
-from service.integrity import check
 from tests import forked
 from tests.integrity import stores
 
@@ -16,12 +15,6 @@ from tests.integrity import stores
 def _reader() -> None:
     """Let the reader of damaged files and services share what they are forked from."""
     forked.begin()
-
-
-@pytest.fixture
-def idle(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let a check look a second time at once: no service writes to the store meanwhile."""
-    monkeypatch.setattr(check, "_PAUSE", 0)
 
 
 @pytest.fixture(scope="session")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import shutil
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +16,8 @@ import numpy as np
 from docsplit.heads.examples import Examples
 from docsplit.heads.network import Network
 from docsplit.windowing.pooling import Vectors, normalise
+from service.bulk.check import check
+from service.bulk.verifying import Report
 from service.embedding.embedder import Document
 from service.index import deletions, reuse
 from service.index.documents import Index
@@ -23,24 +25,16 @@ from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
 from service.index.query import search
 from service.index.query.reading import Query
-from service.index.reembed import Embed
 from service.index.rows.checksums import Part
 from service.index.rows.fields import FieldType
 from service.index.rows.record import Record, encoded
 from service.index.rows.vectors import matrix
-from service.index.storage import layout
-from service.index.storage.ledger import Recorder
-from service.integrity.check import check, tables
-from service.integrity.findings import Report
-from service.integrity.outcome import Outcome
-from service.integrity.reader import Reader
-from service.integrity.repair import Repair
 from service.learning.store import Head, Heads
 
 REVISION = "a" * 64
 DIMENSIONS = 8
 WINDOW = 40
-READER = Reader()
+MODEL = Model("model", REVISION, DIMENSIONS)
 FIELDS: dict[str, FieldType] = {"year": "integer", "draft": "boolean"}
 
 
@@ -68,10 +62,6 @@ async def embed(texts: Sequence[str]) -> list[Document]:
     return [embedded(text) for text in texts]
 
 
-async def engine():  # type: ignore[no-untyped-def]
-    return embed
-
-
 def text_of(name: str) -> str:
     return f"The document {name} speaks of {name} at some length, in words of its own: " + name * 5
 
@@ -84,11 +74,11 @@ def record(name: str, text: str | None = None) -> Record:
 
 async def open_indexes(root: Path) -> Indexes:
     databases = [await connect(f"{root}/{part}") for part in ("indexes", "leases")]
-    return Indexes(databases[0], databases[1], Model("model", REVISION, DIMENSIONS))
+    return Indexes(databases[0], databases[1], MODEL)
 
 
 async def make(root: Path) -> None:
-    """Indexes ``x`` and ``y``, and a classifier; all their files are recorded."""
+    """Indexes ``x`` and ``y``, and a classifier."""
     indexes = await open_indexes(root)
     await indexes.create("deleted", {})
     await indexes.drop("deleted")
@@ -106,9 +96,6 @@ async def make(root: Path) -> None:
     network = Network(weights, (np.zeros(2, np.float32),), 1.0, "softmax")
     examples = Examples(["good", "bad"], [["a"], ["b"]])
     await heads.put(Head("c", "uid", REVISION, ["a", "b"], {"labels": {}}, network), examples)
-    recorder = Recorder(root)
-    for table in layout.tables(root):
-        recorder.record(*table)
 
 
 def right(name: str) -> str | None:
@@ -139,19 +126,7 @@ def copy(store: Path, place: Path) -> Path:
 
 
 async def checked(root: Path, name: str | None = None) -> Report:
-    return await check(await open_indexes(root), root, name, record=False)
-
-
-async def repaired(
-    root: Path, name: str | None = None, start: Callable[[], Awaitable[Embed]] | None = None
-) -> Outcome:
-    """What a repair did; ``start`` starts the engine."""
-    repair = Repair(root, READER, lambda: open_indexes(root), start or engine)
-    if name is None:
-        await repair.shared()
-    found = await tables(await open_indexes(root), root, name)
-    await repair.index([table for database, table in found if database == "indexes"])
-    return repair.outcome
+    return await check(await open_indexes(root), root, name)
 
 
 async def wrong_answers(index: Index, ids: Sequence[str]) -> list[str]:

@@ -1,11 +1,9 @@
-"""A running service on a damaged store, and the commands that check and repair it."""
+"""A running service on a damaged store, and the command that checks it."""
 
 from __future__ import annotations
 
 import asyncio
 import json
-import re
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,11 +13,9 @@ import pytest
 
 from service.bulk.__main__ import main
 from service.index.indexes import connect
-from service.index.storage import layout
-from service.integrity import check as checking
 from tests.conftest import Server, serving
 from tests.index.conftest import call
-from tests.integrity import stores
+from tests.index.test_recovery import age
 
 TEXTS = {f"d{n}": f"The {n}th text speaks of rivers, boats and the sea." for n in range(6)}
 
@@ -81,7 +77,7 @@ def test_a_damaged_document_is_refused_until_its_text_is_sent_again(
     before = running.metric("docsplit_index_damaged_total")
 
     said = call(running, "GET", "/indexes/bad/documents/d1", status=503)
-    assert "docsplit-index repair" in said["error"]
+    assert "write the document again" in said["error"]
     assert said["error_type"] == "Store"
     found = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
     others = {name: value for name, value in whole.items() if name != "d1"}
@@ -99,49 +95,36 @@ def test_a_damaged_document_is_refused_until_its_text_is_sent_again(
     call(running, "GET", "/indexes/bad/documents/d1")
     again = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
     assert again == pytest.approx(whole, abs=1e-5)
-    status, report = command(capsys, root, "check", "--record")
+    status, report = command(capsys, root, "check")
     assert (status, report["findings"]) == (0, [])
 
 
-def test_repair_embeds_a_document_with_a_damaged_vector_again(
-    running: Server, capsys: pytest.CaptureFixture[str], light: tuple[str, ...]
-) -> None:
-    root = store_of(running)
-    search = {"index": "bad", "text": "rivers and boats", "top_k": 6}
-    whole = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
-    change(root, "bad", "d2", window_ends=[1])
-    status, said = command(capsys, root, "repair", "bad", "--streams", "2", *light)
-    assert (status, said["lost"], said["left"]) == (0, [], []), said["after"]["findings"]
-    assert any("d2" in line and "embedded again" in line for line in said["repaired"])
-    again = {hit["id"]: hit["cosine"] for hit in call(running, "POST", "/similar", search)}
-    assert again == pytest.approx(whole, abs=1e-5)
-    explained = call(running, "POST", "/similar", search | {"explain": True})
-    assert all(hit["pairs"] for hit in explained)
-
-
 def test_an_unreadable_file_stops_only_its_index(
-    running: Server, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], light: tuple[str, ...]
 ) -> None:
-    root = store_of(running)
-    command(capsys, root, "check", "--record")
-    for file in root.glob("indexes/bad.*/data/*"):
+    with serving(tmp_path / "log", *light) as server:
+        for name in ("good", "bad"):
+            call(server, "PUT", f"/indexes/{name}", {"fields": {}}, status=201)
+            upsert(server, name)
+            upsert(server, name, force=True)
+    root = store_of(server)
+    [table] = root.glob("indexes/bad.*")
+    age(table)
+    for file in table.glob("data/*"):
         file.write_bytes(b"")
-    said = call(running, "GET", "/indexes/bad/documents/d1", status=503)
-    assert said["error_type"] == "Store"
-    call(running, "GET", "/indexes/good/documents/d1")
-    assert upsert(running, "good").status_code == 200
-    status, report = command(capsys, root, "check", "bad")
-    assert status == 1
-    assert any("emptied" in finding["what"] for finding in report["findings"])
-    status, said = command(capsys, root, "repair", "bad")
-    assert status == 1
-    # rows that no index has yet are counted
-    counted = re.findall(r"rows whose ids cannot be read: (\d+)", "\n".join(said["lost"]))
-    named = [name for name in TEXTS if any(f"document {name!r}" in line for line in said["lost"])]
-    assert len(named) + sum(map(int, counted)) == len(TEXTS), said["lost"]
-    assert call(running, "GET", "/indexes/bad")["documents"] == 0
-    upsert(running, "bad")
-    call(running, "GET", "/indexes/bad/documents/d1")
+    with serving(tmp_path / "log", *light) as server:
+        said = call(server, "GET", "/indexes/bad/documents/d1", status=503)
+        assert "restore a backup" in said["error"]
+        assert said["error_type"] == "Store"
+        call(server, "GET", "/indexes/good/documents/d1")
+        assert upsert(server, "good").status_code == 200
+        status, report = command(capsys, root, "check", "bad")
+        assert status == 1
+        assert any("cannot be read" in finding["what"] for finding in report["findings"])
+        call(server, "DELETE", "/indexes/bad", status=204)
+        call(server, "PUT", "/indexes/bad", {"fields": {}}, status=201)
+        upsert(server, "bad")
+        call(server, "GET", "/indexes/bad/documents/d1")
     assert command(capsys, root, "check")[0] == 0
 
 
@@ -151,53 +134,6 @@ def test_a_failed_command_gives_the_reason(
     assert main(["check", "--index-path", str(tmp_path)]) == 2
     assert "index_path holds no indexes" in capsys.readouterr().err
     (tmp_path / "indexes").mkdir()
-    assert main(["repair", "nothing", "--index-path", str(tmp_path)]) == 2
+    assert main(["check", "nothing", "--index-path", str(tmp_path)]) == 2
     assert "no index of that name" in capsys.readouterr().err
     assert main(["check", "A/B", "--index-path", str(tmp_path)]) == 2
-
-
-def test_a_file_that_would_end_the_process_is_found_before_its_table_opens(
-    running: Server,
-    tmp_path: Path,
-    capsys: pytest.CaptureFixture[str],
-    light: tuple[str, ...],
-) -> None:
-    copy = tmp_path / "index"
-    upsert(running, "bad")
-    command(capsys, store_of(running), "check", "--record")
-    shutil.copytree(store_of(running), copy)
-    [folder] = copy.glob("indexes/bad.*")
-    newest = folder / next(iter(layout.manifests(folder).values()))
-    content = bytearray(newest.read_bytes())
-    # still a manifest that can be read
-    place = content.rindex(b"docsplit.model")
-    content[place] ^= 1
-    newest.write_bytes(bytes(content))
-    with serving(tmp_path / "log", *light) as server:
-        said = call(server, "GET", "/indexes/bad/documents/d1", status=503)
-        assert "docsplit-index repair" in said["error"]
-        call(server, "GET", "/indexes/good/documents/d1")
-        assert '"file_damaged"' in server.log.read_text()
-        assert command(capsys, copy, "check", "bad")[0] == 1
-        assert command(capsys, copy, "repair", "bad")[0] == 0
-        call(server, "GET", "/indexes/bad/documents/d1")
-
-
-def test_files_that_a_service_writes_meanwhile_are_not_subtracted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def scenario() -> None:
-        indexes = await stores.open_indexes(tmp_path)
-        await indexes.create("x", {})
-        index = await indexes.open("x")
-        read = checking._rows
-
-        async def rows_of(*given: Any) -> None:
-            await index.put([stores.record("later")])
-            await read(*given)
-
-        monkeypatch.setattr(checking, "_rows", rows_of)
-        report = await checking.check(indexes, tmp_path, "x", record=True)
-        assert (report.findings, report.unrecorded) == ([], 0)
-
-    asyncio.run(scenario())

@@ -1,4 +1,4 @@
-"""Reads, searches, changes, checks, repairs and re-embeds the stores of former versions."""
+"""Reads, searches, changes, checks and re-embeds the stores of former versions."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from service.bulk.check import check
 from service.embedding.embedder import Document
 from service.index import reuse
 from service.index.follower import Follower
@@ -17,8 +18,6 @@ from service.index.query import search
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.reading import Query
 from service.index.reuse import kept
-from service.integrity.check import check
-from service.integrity.repair import Repair
 from service.learning.store import Heads
 from tests.integrity import stores
 from tests.integrity.stored import make
@@ -77,35 +76,25 @@ def test_a_former_store_is_read_searched_and_written(stored: tuple[str, Path]) -
         assert (head.labels, head.network.shape) == (["a", "b"], (make.DIMENSIONS, 2))
         assert (await heads.examples("kind")).inputs == ["one", "two"]
 
-        report = await check(indexes, root, None, record=False)
+        report = await check(indexes, root, None)
         assert [str(finding) for finding in report.findings] == []
         assert report.unverified == UNVERIFIED[name]
         await index.put([make.record(1), make.record(9)])
         assert (await index.get("d9")).text == make.record(9).text
-        report = await check(indexes, root, None, record=False)
+        report = await check(indexes, root, None)
         assert report.unverified == max(UNVERIFIED[name] - 1, 0)
 
     stores.run(scenario())
 
 
-def test_a_former_store_is_repaired(stored: tuple[str, Path]) -> None:
+def test_damage_to_a_former_store_is_named(stored: tuple[str, Path]) -> None:
     _, root = stored
 
     async def scenario() -> None:
         index = await (await opened(root)).open("papers")
         await index.table.update({"text": "damaged"}, where="id = 'd4'")
-        found = (await check(await opened(root), root, "papers", record=False)).findings
+        found = (await check(await opened(root), root, "papers")).findings
         assert [finding.document for finding in found] == ["d4"]
-
-        async def engine():  # type: ignore[no-untyped-def]
-            return embed
-
-        repair = Repair(root, stores.READER, lambda: opened(root), engine)
-        await repair.index([index.table.name])
-        assert len(repair.outcome.lost) == 1
-        assert "'d4'" in repair.outcome.lost[0]
-        assert (await check(await opened(root), root, "papers", record=False)).findings == []
-        assert await (await (await opened(root)).open("papers")).count() == 6
 
     stores.run(scenario())
 
@@ -119,7 +108,7 @@ def test_a_former_store_is_embedded_again_for_another_bundle(stored: tuple[str, 
         index = await follower.build("papers")
         assert await index.count() == 7
         assert (await index.get("d3")).text == make.record(3).text
-        report = await check(indexes, root, "papers", record=False)
+        report = await check(indexes, root, "papers")
         assert report.findings == []
 
     stores.run(scenario())

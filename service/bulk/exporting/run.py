@@ -23,13 +23,12 @@ from service.bulk.exporting import destination as files
 from service.bulk.exporting.destination import Damage, Destination, Manifest, Plan
 from service.bulk.progress import IndexProgress
 from service.bulk.stores import index_name, opened
+from service.bulk.verifying import Finding, beginning, faults
 from service.errors import CommandError
 from service.index import sql
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.storage import pins
-from service.integrity import rows as integrity
-from service.integrity.findings import Finding
 from service.logs import printable
 from service.settings import Settings
 
@@ -154,14 +153,14 @@ class Snapshot:
                 await pins.release(self._table, self._pin)
 
     def _part(self, found: pa.Table, first: int, schema: pa.Schema) -> Part:
-        faults = list(integrity.faults(found, self.index))
-        sound = [not bad for bad in faults]
+        wrong = list(faults(found, self.index))
+        sound = [not bad for bad in wrong]
         alive = [not gone for gone in found["deleted"].to_pylist()]
         kept = [place for place, pair in enumerate(zip(sound, alive, strict=True)) if all(pair)]
         names = found["id"].cast(pa.binary())
         damaged = [
             (first + place, Damage(names[place].as_py().decode("utf-8", "replace"), part))
-            for place, bad in enumerate(faults)
+            for place, bad in enumerate(wrong)
             for part in bad
         ]
         whole = found.take(pa.array(kept, pa.int64()))
@@ -184,7 +183,7 @@ class Snapshot:
             if await self._lost():
                 raise self._gone() from error
             raise CommandError(
-                f"the index cannot be read ({integrity.outline(error)}): docsplit-index check "
+                f"the index cannot be read ({beginning(error)}): docsplit-index check "
                 "names what is damaged; what is complete stays"
             ) from error
 
@@ -420,7 +419,7 @@ async def _export(settings: Settings, name: str, given: argparse.Namespace) -> i
 def report(console: Console, held: Manifest) -> int:
     """Print what an export has, and name what it left out; returns the exit status."""
     for one in held.damaged:
-        found = Finding(f"indexes/{held.table}", "damaged", document=one.document, part=one.part)
+        found = Finding(f"indexes/{held.table}", "damaged", one.document, one.part)
         line = f"damaged: {printable(str(found))}"
         console.print(line, style="red", markup=False, emoji=False, soft_wrap=True)
     size = sum(file.bytes for file in held.files)

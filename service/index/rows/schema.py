@@ -9,7 +9,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from service.errors import ConflictError
+from service.errors import ConflictError, StoreError
 from service.index.rows import outline, terms, vectors
 from service.index.rows.fields import FieldType
 
@@ -110,17 +110,23 @@ def identity(schema: pa.Schema) -> Identity:
 
     Raises:
         ConflictError: the table has another format.
+        StoreError: the table is damaged.
     """
     held: dict[bytes, bytes] = schema.metadata or {}
     if held.get(b"docsplit.format") != FORMAT.encode():
         raise ConflictError("the table of this name has another format: delete it")
-    fields: dict[str, Any] = json.loads(held[b"docsplit.fields"])
-    return Identity(
-        held[b"docsplit.uid"].decode(),
-        held[b"docsplit.generation"].decode(),
-        json.loads(held[b"docsplit.original"]),
-        held.get(b"docsplit.bounded") == b"true",
-        held[b"docsplit.model"].decode(),
-        held[b"docsplit.revision"].decode(),
-        fields,
-    )
+    try:
+        fields: dict[str, Any] = json.loads(held[b"docsplit.fields"])
+        return Identity(
+            held[b"docsplit.uid"].decode(),
+            held[b"docsplit.generation"].decode(),
+            json.loads(held[b"docsplit.original"]),
+            held.get(b"docsplit.bounded") == b"true",
+            held[b"docsplit.model"].decode(),
+            held[b"docsplit.revision"].decode(),
+            fields,
+        )
+    except (KeyError, ValueError) as error:
+        raise StoreError(
+            "the table of this index is damaged: restore a backup", "damaged"
+        ) from error

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from service.errors import StoreError
-from service.index.storage import place
+from service.index.storage import folder
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -136,7 +136,7 @@ class Bucket:
             found = obstore.list_with_delimiter(self._own())
         except Exception as error:
             raise _fault(reason_of(error) or "unusable") from error
-        objects = [one for one in found["objects"] if one["path"] != place.NAME]
+        objects = [one for one in found["objects"] if one["path"] != folder.NAME]
         return bool(objects or found["common_prefixes"])
 
     def _provide(self) -> None:
@@ -144,9 +144,9 @@ class Bucket:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        made = place.content(uuid.uuid4().hex).encode()
+        made = folder.content(uuid.uuid4().hex).encode()
         try:
-            obstore.put(self._own(), place.NAME, made, mode="create")
+            obstore.put(self._own(), folder.NAME, made, mode="create")
         except AlreadyExistsError:
             return
         except Exception as error:
@@ -157,7 +157,7 @@ class Bucket:
         import obstore
 
         try:
-            return bytes(obstore.get(self._own(), place.NAME).bytes())
+            return bytes(obstore.get(self._own(), folder.NAME).bytes())
         except Exception as error:
             reason = reason_of(error)
             if isinstance(error, FileNotFoundError) and reason is None:

@@ -40,15 +40,21 @@ NEW = ".new-"
 LOOK_SECONDS = 1.0
 
 
-async def connect(uri: str, volume: Volume | None = None, caches: Caches | None = None) -> Database:
+async def connect(
+    uri: str,
+    volume: Volume | None = None,
+    caches: Caches | None = None,
+    options: dict[str, str] | None = None,
+) -> Database:
     """A database in which every read sees all earlier commits of all processes.
 
     Args:
         uri: of its folder.
-        volume: of the folder; without one nothing is checked, repaired or synced.
+        volume: of the folder; without one nothing is checked or synced.
         caches: of LanceDB; by default the database has its own.
+        options: of LanceDB for the store; by default the volume's.
     """
-    database = Database(uri, volume, caches)
+    database = Database(uri, volume, caches, options)
     await database.open()
     return database
 
@@ -138,11 +144,19 @@ class Database:
         uri: of the folder.
         volume: of the folder.
         caches: of LanceDB.
+        options: of LanceDB for the store.
     """
 
-    def __init__(self, uri: str, volume: Volume | None, caches: Caches | None = None) -> None:
+    def __init__(
+        self,
+        uri: str,
+        volume: Volume | None,
+        caches: Caches | None = None,
+        options: dict[str, str] | None = None,
+    ) -> None:
         self.uri = uri
         self.volume = volume
+        self.options = options if volume is None else volume.options
         self.row_cache = RowCache() if caches is None else caches.row_cache
         self._caches = caches
         if caches is not None:
@@ -170,7 +184,7 @@ class Database:
                 self.uri,
                 read_consistency_interval=self._intervals[still],
                 session=session,
-                storage_options=None if self.volume is None else self.volume.options,
+                storage_options=self.options,
             )
         except OSError as error:
             fault = disk_fault(error)
@@ -207,23 +221,21 @@ class Database:
 
         Raises:
             ValueError: there is no table of that name.
-            StoreError: the table is torn and cannot be repaired, or the store is gone.
+            StoreError: no version of the table can be read, or the store is gone.
         """
         connection = await self._present(still=still)
         if self.volume is None:
             return await connection.open_table(name)
-        await self.volume.repair(self.uri, name)
+        await self.volume.verify(self.uri, name)
         try:
-            opened = await connection.open_table(name)
+            return await connection.open_table(name)
         except (ValueError, RuntimeError) as error:
             if missing(error):
                 await self._check()
                 raise
-            if not await self.volume.repair(self.uri, name, again=True):
+            if not await self.volume.verify(self.uri, name, again=True):
                 raise
-            opened = await connection.open_table(name)
-        self.volume.opened(self.uri, name)
-        return opened
+            return await connection.open_table(name)
 
     async def note(self, table: AsyncTable) -> None:
         """Note the indexes over words of a table that a search is about to use.
@@ -292,22 +304,19 @@ class Database:
             StoreError: the store is gone; no new one is made.
         """
         await self._check()
-        made = await (await self._present()).create_table(name, *given, **options)
-        if self.volume is not None:
-            self.volume.opened(self.uri, name)
-        return made
+        return await (await self._present()).create_table(name, *given, **options)
 
     async def drop_table(self, name: str, *, ignore_missing: bool = False) -> None:
         """Remove a table."""
         await (await self._present()).drop_table(name, ignore_missing=ignore_missing)
 
-    async def repair(self, name: str) -> bool:
+    async def verify(self, name: str) -> bool:
         """Check an open table again after an unexpected result.
 
         Returns:
             Whether its version changed.
         """
-        return self.volume is not None and await self.volume.repair(self.uri, name, again=True)
+        return self.volume is not None and await self.volume.verify(self.uri, name, again=True)
 
     async def sync(self) -> None:
         """Return when all earlier writes are as durable as the settings ask."""

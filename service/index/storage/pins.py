@@ -15,6 +15,8 @@ from datetime import datetime, timedelta
 
 from lancedb.table import AsyncTable
 
+# readers of an older version have ended by then: above the default of max_request_timeout
+KEEP_VERSIONS = timedelta(minutes=15)
 # an interrupted reader has this long to continue
 SECONDS = 86_400
 # an age that no version has
@@ -25,7 +27,7 @@ _SLACK = 15
 _NAME = re.compile(r"docsplit-pin-([0-9a-f]+)-(\d+)")
 
 
-async def older_than(table: AsyncTable, keep: timedelta) -> timedelta:
+async def older_than(table: AsyncTable, keep: timedelta = KEEP_VERSIONS) -> timedelta:
     """The age above which Lance may remove versions, so that each stays while readers need it.
 
     Lance compares when a version was committed. But a version that was committed long ago may have

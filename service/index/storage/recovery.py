@@ -1,10 +1,10 @@
-"""Brings a table back to its newest whole version after a power failure.
+"""Finds the newest version of a table that can be read, without trusting its files.
 
-A power failure leaves files that were not yet on disk empty, short, full of zeros or missing. If a
-version has such a manifest or needs such a file, the service moves it aside, and the version before
-it becomes the newest. A write is synced before it is acknowledged (``service.index.storage.disk``),
-so this gives up only versions that no client got an answer for. If an acknowledged version cannot
-be read either, the result says so.
+A power failure leaves files that were not yet on disk empty, short, full of zeros or missing, and
+LanceDB believes the lengths in its files: one wrong bit can make it request so much memory that
+the process ends. So a process of its own first opens each table and reads a row of each of its
+files. A commit is synced before it is acknowledged, so a power failure tears only versions that no
+client got an answer for: they are moved aside, and the version before them becomes the newest.
 """
 
 from __future__ import annotations
@@ -12,153 +12,201 @@ from __future__ import annotations
 import asyncio
 import errno
 import fcntl
+import multiprocessing
 import os
 import re
 import time
-import zlib
-from collections.abc import Iterator
-from concurrent.futures import Executor, ThreadPoolExecutor
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
 from service.errors import StoreError
-from service.index.storage import manifest
+from service.precedence import give_way
+
+P = ParamSpec("P")
+T = TypeVar("T")
 
 log = structlog.get_logger("docsplit.index")
 
 QUARANTINE = "quarantine"
-# the file in the table's folder that names the newest version known to be on disk
-SYNCED = "docsplit-synced"
+# Writes of more than this time cannot have waited for one sync: such damage is no torn commit, and
+# an older version would hide acknowledged documents.
+TORN_SECONDS = 60.0
+# versions that may end the process before the table is refused
+_MOST_ENDED = 3
 # tables with nothing that must survive a power failure
 _EXPENDABLE = {"leases"}
-_ARROW_END = b"ARROW1"
+_IDLE_SECONDS = 10.0
+_NAME = re.compile(r"(\d+)\.manifest")
+# names of 20 digits count down from here, so that a listing begins with the newest
+_LAST, _DIGITS = 2**64 - 1, 20
+_MAGIC = b"LANC"
 
 
-@dataclass(frozen=True, slots=True)
-class Recovered:
-    """The state of a table.
+class EndedError(Exception):
+    """A call ended the process that it ran in."""
 
-    Attributes:
-        table: its name.
-        version: the newest usable version; None if there is no table any more.
-        removed: versions that were moved aside, or would be.
-        acknowledged: whether one of them was on disk before, so that its writes are lost.
-        reason: the fault of the newest of them.
-        aside: the folder that they were moved to.
+
+class Apart:
+    """Calls functions in a process of their own, which ends when it has had nothing to do.
+
+    Only the calls of the coroutine that holds the lock run, so one that ends the process fails
+    alone.
     """
 
-    table: str
-    version: int | None
-    removed: list[int] = field(default_factory=list)
-    acknowledged: bool = False
-    reason: str = ""
-    aside: Path | None = None
+    def __init__(self) -> None:
+        self._pool: ProcessPoolExecutor | None = None
+        self._lock = asyncio.Lock()
+        self._idle: asyncio.TimerHandle | None = None
+
+    async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of a function of a module.
+
+        Raises:
+            EndedError: the function ended the process.
+            RuntimeError: the function raised an error; the text is the same.
+        """
+        async with self._lock:
+            if self._idle is not None:
+                self._idle.cancel()
+            if self._pool is None:
+                # a fork of this process would hold the locks of its threads
+                context = multiprocessing.get_context("forkserver")
+                self._pool = ProcessPoolExecutor(1, context, initializer=_begin)
+            try:
+                future = self._pool.submit(_plainly, call, args, kwargs)
+                found: T = await asyncio.wrap_future(future)
+            except BrokenProcessPool as gone:
+                self.close()
+                raise EndedError("reading it ended the process") from gone
+            self._idle = asyncio.get_running_loop().call_later(_IDLE_SECONDS, self.close)
+            return found
+
+    def close(self) -> None:
+        """End the process; the next call starts another."""
+        if self._idle is not None:
+            self._idle.cancel()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+            self._pool = None
 
 
-async def recover(database_uri: str, table: str, executor: Executor | None = None) -> Recovered:
-    """Make the newest whole version of a table the current one.
+def _begin() -> None:
+    give_way()
+    # LanceDB says there why it ends the process
+    silent = os.open(os.devnull, os.O_RDWR)
+    for standard in (1, 2):
+        os.dup2(silent, standard)
 
-    Safe while other processes read and write the table: only one process at a time does it, and it
-    never moves a whole version.
+
+def _plainly(call: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
+    try:
+        return call(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 the caller raises it
+        # not every error of a library survives the way to the other process
+        raise RuntimeError(str(error)[:300]) from None
+
+
+def fault(folder: str, version: int) -> str | None:
+    """What is wrong with the files of a version of a table; reads a row of each fragment."""
+    import lance
+
+    try:
+        table = lance.dataset(folder, version=version)
+        if not table.schema.names:
+            return "its manifest has no columns"
+        for index in table.describe_indices():
+            for part in index.segments:
+                files = list(Path(folder, "_indices", part.uuid).iterdir())
+                size = sum(file.stat().st_size for file in files)
+                if (part.size_bytes or size) != size or not all(map(_complete, files)):
+                    return f"files of the index {index.name} are torn"
+        for fragment in table.get_fragments():
+            fragment.to_table(limit=1)
+    except Exception as error:  # noqa: BLE001 LanceDB panics on some damage
+        return str(error).partition(", /")[0][:300]
+    return None
+
+
+def _complete(file: Path) -> bool:
+    with file.open("rb") as held:
+        size = held.seek(0, os.SEEK_END)
+        held.seek(max(0, size - len(_MAGIC)))
+        return held.read() == _MAGIC
+
+
+def versions(folder: Path) -> dict[int, Path]:
+    """The manifests of a table by version, the newest first."""
+    found = {}
+    with suppress(FileNotFoundError):
+        for path in (folder / "_versions").iterdir():
+            if (named := _NAME.fullmatch(path.name)) is not None:
+                number = int(named[1])
+                found[_LAST - number if len(named[1]) == _DIGITS else number] = path
+    return dict(sorted(found.items(), reverse=True))
+
+
+async def recover(apart: Apart, database: Path, table: str) -> int:
+    """Make the newest readable version of a table the current one.
+
+    Safe while other processes read and write the table: it never moves a whole version.
 
     Args:
-        database_uri: folder of the tables of one database, below ``index_path``.
+        apart: reads files.
+        database: folder of the table, below ``index_path``.
         table: its name, without ``.lance``.
-        executor: runs the blocking work; by default a new thread.
+
+    Returns:
+        The number of versions that were moved aside.
 
     Raises:
         StoreError: no version can be read, or the folder cannot be written.
     """
-    loop = asyncio.get_running_loop()
-    if executor is not None:
-        return await loop.run_in_executor(executor, _recover, Path(database_uri), table)
-    with ThreadPoolExecutor(1) as own:
-        return await loop.run_in_executor(own, _recover, Path(database_uri), table)
-
-
-def examine(database: Path, table: str) -> Recovered:
-    """The result that ``recover`` would have; changes nothing."""
     folder = database / f"{table}.lance"
-    numbers = manifest.versions(folder)
-    known = synced(folder)
-    if known > max(numbers, default=0):
-        # the note belongs to another state of this folder
-        known = 0
-    bad: list[int] = []
-    reason = ""
-    readable: int | None = None
-    for number, path in numbers.items():
+    torn: dict[int, Path] = {}
+    times: list[float] = []
+    reason, ended, readable = "", 0, None
+    for number, path in versions(folder).items():
         try:
-            held = manifest.read(path)
+            said = await apart.run(fault, str(folder), number)
+        except (EndedError, RuntimeError) as error:
+            said = str(error)
+            ended += 1
+        if said is None:
+            readable = number
+            break
+        try:
+            times.append(path.stat().st_mtime)
         except FileNotFoundError:
             # removed between the listing and now
             continue
-        except manifest.TornError as error:
-            bad.append(number)
-            reason = reason or f"its manifest {error}"
-            continue
-        fault = None if number <= known else _fault(folder, held)
-        if fault is None:
-            return Recovered(table, number, bad, any(n <= known for n in bad), reason)
-        if readable is None:
-            readable = number
-        bad.append(number)
-        reason = reason or fault
-    # an older version does not repair damage that all versions share
-    bad = [n for n in bad if readable is None or n > readable]
-    return Recovered(table, readable, bad, any(n <= known for n in bad), reason if bad else "")
-
-
-def synced(folder: Path) -> int:
-    """The newest version of a table that is known to be on disk; 0 if none is."""
-    try:
-        return synced_of(Path(folder, SYNCED).read_bytes())
-    except (OSError, ValueError):
+        torn[number] = path
+        reason = reason or said
+        if ended == _MOST_ENDED:
+            break
+    if not torn:
         return 0
-
-
-def synced_of(content: bytes) -> int:
-    """The version that the file ``SYNCED`` names.
-
-    Raises:
-        ValueError: the file is damaged.
-    """
-    # earlier versions wrote no checksum
-    held = re.match(rb"(\d{20})(?: ([0-9a-f]{8}))?\n", content)
-    if held is None or (held[2] and held[2] != _checksum(held[1])):
-        raise ValueError("no version, or one that does not match its checksum")
-    return int(held[1])
-
-
-def _checksum(number: bytes) -> bytes:
-    return b"%08x" % zlib.crc32(number)
-
-
-def note_synced(folder: Path, version: int) -> None:
-    """Write the file that ``synced`` reads; a failure loses no data."""
+    if readable is not None and max(times) - min(times) > TORN_SECONDS:
+        readable = None
+    data = folder / "data"
+    lost = table in _EXPENDABLE or not (data.is_dir() and any(data.iterdir()))
+    if readable is None and not lost:
+        log.error("version_unreadable", table=table, reason=reason)
+        raise StoreError(
+            "no version of a table of this index can be read: restore a backup of the store, or "
+            "embed the documents again from their texts",
+            "damaged",
+        )
     try:
-        descriptor = os.open(folder / SYNCED, os.O_WRONLY | os.O_CREAT, 0o644)
-    except OSError:
-        return
-    number = b"%020d" % version
-    try:
-        os.pwrite(descriptor, b"%s %s\n" % (number, _checksum(number)), 0)
-    except OSError:
-        pass
-    finally:
-        os.close(descriptor)
-
-
-def _recover(database: Path, table: str) -> Recovered:
-    found = examine(database, table)
-    if not found.removed:
-        return found
-    try:
-        with _exclusive(database.parent / QUARANTINE):
-            return _move(database, examine(database, table))
+        # a table whose creation did not finish, or of leases, goes as a whole
+        moved, aside = await asyncio.to_thread(
+            _move, database, folder, list(torn.values()) if readable is not None else [folder]
+        )
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, "unknown")
         log.error("version_unreadable", table=table, reason=f"and nothing can be moved: {name}")
@@ -167,87 +215,35 @@ def _recover(database: Path, table: str) -> Recovered:
             "write to index_path",
             "torn",
         ) from error
-
-
-def _move(database: Path, found: Recovered) -> Recovered:
-    if not found.removed:
-        # another process did it in between
-        return found
-    folder = database / f"{found.table}.lance"
-    aside = database.parent / QUARANTINE / database.name / f"{found.table}.{time.time_ns()}"
-    aside.parent.mkdir(parents=True, exist_ok=True)
-    if found.version is not None:
-        aside.mkdir()
-        paths = manifest.versions(folder)
-        for number in found.removed:
-            paths[number].rename(aside / paths[number].name)
-        if synced(folder) > found.version:
-            note_synced(folder, found.version)
-        places = [folder / "_versions", aside, aside.parent]
-    elif found.table in _EXPENDABLE or not _holds_rows(folder):
-        # its creation did not finish, and no client got an answer
-        folder.rename(aside)
-        places = [database, aside.parent]
-    else:
-        log.error("version_unreadable", table=found.table, reason="no version can be read")
-        raise StoreError(
-            "no version of a table of this index can be read: docsplit-index repair NAME "
-            "reports what can be restored",
-            "torn",
-        )
-    for place in places:
-        _flush(place)
-    for number in found.removed:
+    for number in torn if moved else ():
         log.error(
             "version_unreadable",
-            table=found.table,
+            table=table,
             version=number,
-            reason=found.reason,
-            acknowledged=found.acknowledged,
-            now=found.version,
+            reason=reason,
+            now=readable,
             moved_to=str(aside),
         )
-    return Recovered(
-        found.table, found.version, found.removed, found.acknowledged, found.reason, aside
-    )
+    return len(torn) if moved else 0
 
 
-def _holds_rows(folder: Path) -> bool:
-    data = folder / "data"
-    return data.is_dir() and any(data.iterdir())
-
-
-def _fault(folder: Path, held: manifest.Manifest) -> str | None:
-    """The first fault in the files of a version."""
-    for file in held.files:
+def _move(database: Path, folder: Path, paths: list[Path]) -> tuple[bool, Path]:
+    """Move files or a folder aside, unless another process has done so."""
+    place = database.parent / QUARANTINE
+    aside = place / database.name / f"{folder.stem}.{time.time_ns()}"
+    with _exclusive(place):
+        if not all(path.exists() for path in paths):
+            return False, aside
+        aside.mkdir(parents=True)
+        for path in paths:
+            path.rename(aside / path.name)
+    for changed in (paths[0].parent if paths[0] == folder else folder / "_versions", aside):
+        descriptor = os.open(changed, os.O_RDONLY)
         try:
-            descriptor = os.open(folder / file.path, os.O_RDONLY)
-        except FileNotFoundError:
-            return f"{file.path} is missing"
-        try:
-            fault = _torn(descriptor, file)
+            os.fsync(descriptor)
         finally:
             os.close(descriptor)
-        if fault is not None:
-            return f"{file.path} {fault}"
-    return None
-
-
-def _torn(descriptor: int, file: manifest.File) -> str | None:
-    size = os.fstat(descriptor).st_size
-    if not size or size != (file.size or size):
-        return f"has {size} bytes"
-    try:
-        os.fsync(descriptor)
-        # a page that could not be written stays in memory as if it had been: read from the disk
-        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-    except OSError as error:
-        if error.errno == errno.EIO:
-            return "cannot be written to the disk"
-    if file.path.endswith(".bin"):
-        return None if any(os.pread(descriptor, 8, 0)) else "begins with zeros"
-    end = _ARROW_END if file.path.endswith(".arrow") else manifest.MAGIC
-    return None if os.pread(descriptor, len(end), size - len(end)) == end else "is cut off"
+    return True, aside
 
 
 @contextmanager
@@ -258,13 +254,5 @@ def _exclusive(place: Path) -> Iterator[None]:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         yield
-    finally:
-        os.close(descriptor)
-
-
-def _flush(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
     finally:
         os.close(descriptor)

@@ -12,10 +12,10 @@ import structlog
 
 from service.errors import StoreError, disk_fault
 from service.executors import Pool
-from service.index.storage import bucket, files, recovery
+from service.index.storage import bucket
 from service.index.storage.bucket import Bucket
-from service.index.storage.disk import Disk
-from service.index.storage.place import Place
+from service.index.storage.folder import Disk, Place
+from service.index.storage.recovery import Apart, recover
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
@@ -44,8 +44,8 @@ class Volume:
     Args:
         path: of the folder. A path with ``://`` is an object store, which confirms a write only
             when it is durable; there this only checks that the store can be used.
-        durability: whether commits are synced, and torn tables repaired.
-        recovered: called with the number of versions that were given up.
+        durability: whether commits are synced.
+        recovered: called with the number of versions that could not be read.
         timeout: seconds that a request to an object store may take.
     """
 
@@ -68,6 +68,7 @@ class Volume:
         self._looking = asyncio.Lock()
         self._looked = float("-inf")
         self._gone: StoreError | None = None
+        self._apart = Apart()
         self._whole: set[tuple[str, str]] = set()
         self._failed_write = ""
 
@@ -181,13 +182,8 @@ class Volume:
         if self._local and self._durability == "fsync":
             await self._disk.sync()
 
-    def opened(self, database: str, table: str) -> None:
-        """Note the use of a table, so that the next sync notes its version."""
-        if self._local:
-            self._disk.opened(Path(database, f"{table}.lance"))
-
-    async def repair(self, database: str, table: str, *, again: bool = False) -> bool:
-        """Make sure that the newest version of a table is whole, once in each process.
+    async def verify(self, database: str, table: str, *, again: bool = False) -> bool:
+        """Make sure that the newest version of a table can be read, once in each process.
 
         Args:
             database: folder of the table's database.
@@ -198,41 +194,23 @@ class Volume:
             Whether versions were moved aside.
 
         Raises:
-            StoreError: the table is torn and the settings forbid a repair, or the repair fails; or
-                one of its files is damaged.
+            StoreError: none can be read, or a torn one cannot be moved aside.
         """
         if not self._local or ((database, table) in self._whole and not again):
             return False
-        if self._durability == "fsync":
-            found = await recovery.recover(database, table, self._executor)
-        else:
-            found = await self._run(lambda: recovery.examine(Path(database), table))
-            if found.removed:
-                raise StoreError(
-                    "the newest version of a table is torn: docsplit-index repair NAME restores "
-                    "the one before it",
-                    "torn",
-                )
-        place = Path(database)
-        damaged = await self._run(lambda: files.first_damaged(place.parent, place.name, table))
-        if damaged is not None:
-            log.error("file_damaged", table=table, file=damaged)
-            raise StoreError(
-                "a file of this table is damaged, so the service does not open it: the operator "
-                "repairs it with docsplit-index repair",
-                "damaged",
-            )
+        removed = await recover(self._apart, Path(database), table)
         self._whole.add((database, table))
-        if found.removed:
-            self._recovered(len(found.removed))
-        return bool(found.removed)
+        if removed:
+            self._recovered(removed)
+        return bool(removed)
 
     def wrote(self) -> None:
         """Note that a write succeeded."""
         self._failed_write = ""
 
     def close(self) -> None:
-        """Stop the threads."""
+        """Stop the threads and the process that reads files."""
+        self._apart.close()
         self._executor.shutdown(wait=False)
 
     async def _run(self, call: Callable[[], T]) -> T:

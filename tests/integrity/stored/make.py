@@ -58,14 +58,6 @@ async def make(root: Path) -> None:
     report = {"labels": {"a": 1, "b": 1}}
     heads = Heads(await connect(f"{root}/heads"), "classifiers", "classifier")
     await heads.put(Head("kind", "uid", REVISION, ["a", "b"], report, network), examples)
-    try:
-        from service.index.storage import layout
-        from service.index.storage.ledger import Recorder
-    except ImportError:
-        return
-    recorder = Recorder(root)
-    for table in layout.tables(root):
-        recorder.record(*table)
 
 
 def main(archive: Path) -> None:

@@ -1,18 +1,23 @@
-"""Checks by an identity file whether the folder of a store still exists and is still the same."""
+"""The folder of a store: whether it is there and still the same, and syncs of its commits."""
 
 from __future__ import annotations
 
+import asyncio
+import ctypes
 import json
 import os
+import sys
 import uuid
 import zlib
+from collections.abc import Callable
+from concurrent.futures import Executor
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from service.errors import StoreError
+from service.errors import StoreError, errno_name
 
 log = structlog.get_logger("docsplit.index")
 
@@ -161,3 +166,84 @@ def identity(path: Path) -> str:
 
 def _checksum(held: dict[str, Any]) -> str:
     return f"{zlib.crc32(json.dumps([held.get('id'), held.get('format')]).encode()):08x}"
+
+
+class Disk:
+    """Syncs the file system of a folder.
+
+    One sync runs at a time, and all callers during it share the next: a sync covers every commit
+    that ended before it began.
+
+    After a failed sync the kernel marks pages as clean that are not on disk, so the next sync would
+    succeed without them (https://wiki.postgresql.org/wiki/Fsync_Errors). Every later sync is
+    therefore refused until the process restarts.
+
+    Args:
+        path: of the folder.
+        executor: runs the syncs.
+    """
+
+    def __init__(self, path: Path, executor: Executor) -> None:
+        self._path = path
+        self._executor = executor
+        self._next: asyncio.Task[None] | None = None
+        self._running: asyncio.Task[None] | None = None
+        self._failed: StoreError | None = None
+        self._flush: Callable[[], None] | None = None
+
+    @property
+    def failed(self) -> bool:
+        """Whether a sync failed, so that all later ones are refused."""
+        return self._failed is not None
+
+    async def sync(self) -> None:
+        """Return when all writes before the call are on disk.
+
+        Raises:
+            StoreError: this sync, or an earlier one, failed.
+        """
+        if self._next is None:
+            self._next = asyncio.create_task(self._after(self._running))
+            # all callers may be gone when it fails
+            self._next.add_done_callback(lambda task: task.cancelled() or task.exception())
+        await asyncio.shield(self._next)
+
+    async def _after(self, former: asyncio.Task[None] | None) -> None:
+        if former is not None:
+            await asyncio.wait((former,))
+        self._running, self._next = self._next, None
+        if self._failed is None:
+            loop = asyncio.get_running_loop()
+            try:
+                await loop.run_in_executor(self._executor, self._sync)
+            except OSError as error:
+                name = errno_name(error)
+                log.error("sync_failed", reason=name, path=str(self._path))
+                self._failed = StoreError(
+                    "the volume of index_path could not store a write, so the service "
+                    "accepts no more writes: repair the volume, then restart the service",
+                    "sync",
+                )
+        if self._failed is not None:
+            raise StoreError(str(self._failed), "sync")
+
+    def _sync(self) -> None:
+        if self._flush is None:
+            self._flush = _flusher(self._path)
+        self._flush()
+
+
+def _flusher(path: Path) -> Callable[[], None]:
+    """The function that syncs the file system of a folder."""
+    if sys.platform != "linux":
+        return os.sync
+    library = ctypes.CDLL(None, use_errno=True)
+    # since Linux 5.8 an open descriptor receives the errors since the last call
+    descriptor = os.open(path, os.O_RDONLY)
+
+    def whole() -> None:
+        if library.syncfs(descriptor):
+            number = ctypes.get_errno()
+            raise OSError(number, os.strerror(number))
+
+    return whole

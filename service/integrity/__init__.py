@@ -1,1 +1,0 @@
-"""Integrity of the store: digests of files, a check of all data, and its repair."""
