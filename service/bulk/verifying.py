@@ -10,7 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from docsplit.heads import sealing
+from docsplit.heads import network
 from docsplit.heads.examples import Examples
 from docsplit.heads.network import Network
 from service.index.documents import Index
@@ -133,12 +133,12 @@ def _heads(rows: pa.Table, name: str, report: Report) -> None:
     names = rows.schema.names
     for row in rows.to_pylist():
         for part, parse in (
-            ("report", lambda _, row=row: sealing.unsealed(row)),
+            ("report", lambda _, row=row: network.unsealed(row)),
             ("network", Network.from_bytes),
             ("examples", Examples.from_bytes),
         ):
             try:
-                if row.get(part) and (part != "report" or set(sealing.COLUMNS) <= set(names)):
+                if row.get(part) and (part != "report" or set(network.COLUMNS) <= set(names)):
                     parse(row[part])
             except Exception:  # noqa: BLE001 a damaged archive can raise any error
                 report.findings.append(Finding(name, "damaged", row[names[0]], part))

@@ -15,7 +15,7 @@ import pyarrow as pa
 from cachetools import LRUCache
 from lancedb.table import AsyncTable
 
-from service.errors import BuildingError, ConflictError, NotFoundError
+from service.errors import BuildingError, ConflictError, NotFoundError, StoreError
 from service.index.documents import Index
 from service.index.generations import (
     Generation,
@@ -219,14 +219,19 @@ class Indexes:
         """Delete an index with all its generations.
 
         Returns:
-            Its ``uid``; None if the process that created it ended meanwhile.
+            Its ``uid``; None if it is damaged, or the process that created it ended meanwhile.
 
         Raises:
             NotFoundError: there is no index of that name.
         """
         tables_of(name, await self.tables())
         async with self.exclusive(name):
-            uid = next((one.index.identity.uid for one in await self._held(name)), None)
+            try:
+                uid = next((one.index.identity.uid for one in await self._held(name)), None)
+            except StoreError as error:
+                if error.reason != "damaged":
+                    raise
+                uid = None
             await self._drop(tables_of(name, await self.tables()))
         return uid
 

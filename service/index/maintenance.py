@@ -19,6 +19,7 @@ from service.index.indexes import Indexes
 from service.index.merging.process import GROWTH_BYTES, Between, size, working
 from service.index.rows import vectors
 from service.index.storage import pins
+from service.index.storage.pins import KEEP_VERSIONS
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
@@ -247,7 +248,7 @@ async def optimize(
             await sync()
         if not await pins.held(table):
             step("remove former versions")
-            await work.remove(await pins.older_than(table))
+            await work.remove(await pins.older_than(table, KEEP_VERSIONS))
         if rebuild:
             step("build the indexes over words and metadata")
         # the process that created the table may have ended before it built them

@@ -25,6 +25,7 @@ from service.index import sql
 from service.index.documents import named
 from service.index.storage import pins
 from service.index.storage.database import Database
+from service.index.storage.pins import KEEP_VERSIONS
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
@@ -133,7 +134,7 @@ class FoundLinks:
         for column in ("citing", "cited") if rows.num_rows else ():
             await table.create_index(column, config=BTree())
         await self._database.sync()
-        await table.optimize(cleanup_older_than=await pins.older_than(table))
+        await table.optimize(cleanup_older_than=await pins.older_than(table, KEEP_VERSIONS))
 
     async def report(self, uid: str) -> Report | None:
         """The report of the last search; None if there was none."""

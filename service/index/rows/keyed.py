@@ -21,6 +21,7 @@ from service.index.rows.schema import PRIMARY_KEY
 from service.index.sql import Sql
 from service.index.storage import pins
 from service.index.storage.database import Database, refresh
+from service.index.storage.pins import KEEP_VERSIONS
 
 log = structlog.get_logger("docsplit.index")
 
@@ -112,7 +113,7 @@ class KeyedTable:
         """Merge files, and remove versions that no reader needs: every write leaves one of each."""
         try:
             table = await self._table()
-            await table.optimize(cleanup_older_than=await pins.older_than(table))
+            await table.optimize(cleanup_older_than=await pins.older_than(table, KEEP_VERSIONS))
         except Exception as error:  # noqa: BLE001 another commit came first; the next call does it
             log.info("table_not_tidied", table=self.name, reason=str(error)[:300])
 

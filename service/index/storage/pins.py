@@ -27,7 +27,7 @@ _SLACK = 15
 _NAME = re.compile(r"docsplit-pin-([0-9a-f]+)-(\d+)")
 
 
-async def older_than(table: AsyncTable, keep: timedelta = KEEP_VERSIONS) -> timedelta:
+async def older_than(table: AsyncTable, keep: timedelta) -> timedelta:
     """The age above which Lance may remove versions, so that each stays while readers need it.
 
     Lance compares when a version was committed. But a version that was committed long ago may have
