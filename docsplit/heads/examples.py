@@ -106,11 +106,12 @@ class Examples:
         """Examples of each label, sorted by label."""
         return count(self.labels)
 
-    def groups(self) -> list[int]:
-        """A number for each example; those with equal texts and labels have the same number."""
-        numbers: dict[tuple[str, ...], int] = {}
-        pairs = zip(self.inputs, self.labels, strict=True)
-        return [numbers.setdefault((text, *own), len(numbers)) for text, own in pairs]
+    def distinct(self) -> list[int]:
+        """Positions of the examples without copies, which have the text and labels of another."""
+        firsts: dict[tuple[str, ...], int] = {}
+        for place, (text, own) in enumerate(zip(self.inputs, self.labels, strict=True)):
+            firsts.setdefault((text, *own), place)
+        return [*firsts.values()]
 
     def check_texts(self) -> None:
         """Raise ValueError, with a remedy, if all examples of a label have the same text."""

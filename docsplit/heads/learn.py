@@ -23,8 +23,8 @@ def learn(
 ) -> Learnt:
     """Train a classifier on documents' vectors.
 
-    Examples with equal texts and labels are held out together, so that no figure comes from texts
-    that the head has seen.
+    Copies of an example, with its text and labels, count once: they are no further evidence, and a
+    head that has seen one would know the others.
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
@@ -40,16 +40,16 @@ def learn(
     counts = examples.counts()
     labels = list(counts)
     column = {label: number for number, label in enumerate(labels)}
-    groups = examples.groups()
+    distinct = examples.distinct()
     trained: training.Trained | multilabel.Trained
     if examples.multi_label:
         indicators = np.zeros((len(vectors), len(labels)), dtype=np.uint8)
         for row, given in enumerate(examples.labels):
             indicators[row, [column[label] for label in given]] = 1
-        trained = multilabel.train(vectors, indicators, deadline, stop, groups)
+        trained = multilabel.train(vectors[distinct], indicators[distinct], deadline, stop)
     else:
         numbers = np.array([column[label] for [label] in examples.labels])
-        trained = training.train(vectors, numbers, deadline, stop, unlabelled, groups)
+        trained = training.train(vectors[distinct], numbers[distinct], deadline, stop, unlabelled)
     network = trained.network
     report = {
         "examples": len(vectors),

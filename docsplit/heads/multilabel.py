@@ -3,7 +3,6 @@
 Importing this module imports scikit-learn, like ``docsplit.heads.training``."""
 
 import threading
-from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -85,26 +84,22 @@ def train(
     indicators: Indicators,
     deadline: float,
     stop: threading.Event | None = None,
-    groups: Sequence[int] | None = None,
 ) -> Trained:
     """Cross-validate, calibrate, and train on all.
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
         indicators: 1 if an example has a label, ``[examples, labels]``; two or more labels, each
-            in two groups or more.
+            of two examples or more.
         deadline: on ``time.monotonic``'s clock.
         stop: ends the training like the deadline.
-        groups: a number for each example, see ``docsplit.heads.training.train``.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
     """
     check = training.until(deadline, stop)
-    firsts, group = training.members(len(indicators), groups)
-    own = indicators[firsts]
-    number = min(training.FOLDS, int(own.sum(axis=0, dtype=np.int64).min()))
-    fold = folds(own, number, check)[group]
+    number = min(training.FOLDS, int(indicators.sum(axis=0, dtype=np.int64).min()))
+    fold = folds(indicators, number, check)
     held_out = np.zeros(indicators.shape, dtype=np.float32)
     for held in (fold == each for each in range(number)):
         judge = fit(vectors[~held], indicators[~held], deadline, stop)

@@ -302,18 +302,15 @@ def train(
     deadline: float,
     stop: threading.Event | None = None,
     unlabelled: Vectors | None = None,
-    groups: Sequence[int] | None = None,
 ) -> Trained:
     """Cross-validate, calibrate, and train on all.
 
     Args:
         vectors: unit rows, float32 ``[examples, dimensions]``.
-        labels: ``[examples]``, 0 to classes - 1, each in two groups or more.
+        labels: ``[examples]``, 0 to classes - 1, each of two examples or more.
         deadline: on ``time.monotonic``'s clock.
         stop: ends the training like the deadline, within a second.
         unlabelled: unit rows of further documents that get pseudo-labels.
-        groups: a number for each example. Those of one number have the same label, and are held out
-            together. Default: each example by itself.
 
     Raises:
         TimeoutError: the deadline passed, or ``stop`` was set.
@@ -331,13 +328,11 @@ def train(
 
     check()
     classes = int(labels.max()) + 1
-    firsts, group = members(len(labels), groups)
-    folds = min(FOLDS, int(np.bincount(labels[firsts]).min()))
+    folds = min(FOLDS, int(np.bincount(labels).min()))
     held_out = np.zeros((len(labels), classes), dtype=np.float32)
     splitter = StratifiedKFold(folds, shuffle=True, random_state=0)
-    for _, chosen in splitter.split(firsts, labels[firsts]):
-        held = np.isin(group, chosen)
-        held_out[held] = fitted(vectors[~held], labels[~held]).logits(vectors[held])
+    for known, held in splitter.split(vectors, labels):
+        held_out[held] = fitted(vectors[known], labels[known]).logits(vectors[held])
     guessed = held_out.argmax(axis=1)
     temperature = calibrate(held_out, labels, check)
     network = fitted(vectors, labels)
@@ -348,13 +343,6 @@ def train(
         float(f1_score(labels, guessed, average="macro")),
         log_loss(held_out, labels, temperature),
     )
-
-
-def members(examples: int, groups: Sequence[int] | None) -> tuple[Labels, Labels]:
-    """The first example of each group, ``[groups]``, and the group of each example."""
-    numbers = np.arange(examples) if groups is None else np.array(groups)
-    _, firsts, group = np.unique(numbers, return_index=True, return_inverse=True)
-    return firsts, group
 
 
 def fit(
