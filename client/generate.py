@@ -49,9 +49,9 @@ OPTIONS = {
 }
 # schemas of answers; those that they name follow them
 ANSWERS = """
-Span DocumentHead IndexHead JobHead routes__embed__UsageOut routes__embed__WindowOut DetailedOut
+Span DocumentHead IndexHead JobHead UsageOut routes__embed__WindowOut DetailedOut
 RankOut Explained CompareOut HitOut FacetsOut PassagesOut Info KeysOut IndexOut AliasOut UpsertOut
-document_bodies__DocumentOut PageOut GetOut DeleteOut PatchOut MatchOut GroupsOut FoundOut LinksOut
+DocumentOut PageOut GetOut DeleteOut PatchOut MatchOut GroupsOut FoundOut LinksOut
 WindowsOut MissingPageOut JobOut JobsOut MapOut TopicsOut CitationOut ClassifierOut SuggestionOut
 LabelledPageOut TextOut
 """

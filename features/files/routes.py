@@ -14,7 +14,6 @@ from features.files.background import Wish
 from service.embedding.prompts import resolve
 from service.errors import InvalidError, UnavailableError
 from service.keys.file import Right
-from service.server.bodies.document_bodies import THRESHOLD
 from service.server.bodies.fields import valid_text
 from service.server.bodies.job_bodies import JobOut, out_of
 from service.server.bodies.names import Name
@@ -23,6 +22,7 @@ from service.server.edge.errors import documented
 from service.server.lifecycle import Phase
 from service.server.routes import inference
 from service.server.routes.stored import links
+from service.server.routes.stored.documents import THRESHOLD
 
 if TYPE_CHECKING:
     from service.index.links.found import Report

@@ -18,12 +18,13 @@ from starlette.types import ASGIApp, Message, Scope
 
 from service.keys.file import EVERYTHING, Right, Rights
 from service.server.bodies.body import Body
-from service.server.bodies.document_bodies import DocumentIn, DocumentOut
 from service.server.bodies.names import INDEX_NAME, Identifier
-from service.server.bodies.similar_bodies import HitOut, Place, QueryIn
+from service.server.bodies.query import Place, QueryIn
 from service.server.edge.errors import translate
 from service.server.edge.rights import KEY, RIGHTS
 from service.server.routes.classify import Explained
+from service.server.routes.similar import HitOut
+from service.server.routes.stored.documents import DocumentIn, DocumentOut
 from service.server.routes.stored.indexes import IndexOut
 from service.server.routes.stored.passages import PassagesOut, PassagesRequest
 

@@ -29,37 +29,31 @@ from service.server.routes import (
     citation,
     classifiers,
     classify,
-    cohere,
+    dialects,
     embed,
-    openai,
     rerank,
     similar,
-    similarity,
     status,
 )
 from service.server.routes.labelling import labels, suggest
 from service.server.routes.stored import (
-    aliases,
     documents,
     duplicates,
     indexes,
     jobs,
     links,
-    many,
     missing,
     passages,
-    patches,
-    windows,
 )
 
 if TYPE_CHECKING:
     from features.mcp.endpoint import Endpoint
 
 # other servers have routes of these names too, and clients that send them more
-_AS_OTHER_SERVERS = (embed, similarity, rerank, classify, openai, cohere, status)
+_AS_OTHER_SERVERS = (embed, rerank, classify, dialects, status)
 _OWN = (
-    *(classifiers, suggest, labels, similar, passages, indexes, aliases, citation, links, windows),
-    *(missing, files, jobs, documents, many, patches, duplicates, maps, read),
+    *(classifiers, suggest, labels, similar, passages, indexes, citation, links),
+    *(missing, files, jobs, documents, duplicates, maps, read),
 )
 
 

@@ -328,7 +328,7 @@ def test_a_condition_on_a_missing_document_says_that_it_is_missing(
 def test_conditions_are_read_without_the_import_of_lancedb() -> None:
     # on the event loop the import would delay all requests
     program = (
-        "import sys; from service.server.bodies.conditions import header; "
+        "import sys; from service.server.routes.stored.documents import header; "
         "assert header('\"1f\"') == {31}; sys.exit('lancedb' in sys.modules)"
     )
     subprocess.run([sys.executable, "-c", program], check=True, cwd=ROOT)

@@ -23,8 +23,7 @@ from service.embedding.cache.layers import Source
 from service.embedding.embedder import Document, DocumentWindow, Embedded
 from service.embedding.prompts import for_purpose
 from service.server.app import create_app
-from service.server.bodies import arrow
-from service.server.bodies.encoding import small_integers
+from service.server.bodies.encoding import ARROW, small_integers
 from service.server.lifecycle import Service
 from service.server.opening import open_bundles
 from service.server.routes import inference
@@ -71,11 +70,11 @@ def test_the_client_of_cohere_gets_every_form(server: Server, client: cohere.Cli
 def test_an_arrow_stream_holds_the_same_numbers(server: Server, form: str) -> None:
     body = {"inputs": TEXTS, "encoding_format": form}
     plain = httpx.post(f"{server.url}/embed", json=body)
-    headers = {"accept": arrow.MEDIA_TYPE}
+    headers = {"accept": ARROW}
     for _ in range(2):
         # the second answer comes from memory
         answer = httpx.post(f"{server.url}/embed", json=body, headers=headers)
-        assert answer.headers["content-type"] == arrow.MEDIA_TYPE
+        assert answer.headers["content-type"] == ARROW
         assert answer.headers["x-compute-tokens"] == plain.headers["x-compute-tokens"]
         with pa.ipc.open_stream(answer.content) as reader:
             rows = np.array(reader.read_all()["embedding"].to_pylist(), np.float32)

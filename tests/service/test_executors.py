@@ -67,59 +67,17 @@ def test_the_search_finds_such_a_call(code: str) -> None:
 def test_every_route_and_dependency_is_a_coroutine() -> None:
     """FastAPI runs all others in forty threads of anyio."""
     from fastapi.dependencies.models import Dependant
-    from fastapi.routing import APIRoute
+    from fastapi.routing import iter_route_contexts
 
-    from features.files import read
-    from service.server.routes import (
-        citation,
-        classifiers,
-        classify,
-        embed,
-        openai,
-        rerank,
-        similar,
-        similarity,
-        status,
-    )
-    from service.server.routes.labelling import labels, suggest
-    from service.server.routes.stored import (
-        aliases,
-        documents,
-        duplicates,
-        indexes,
-        links,
-        many,
-        passages,
-        patches,
-    )
+    from service.server.app import _ROUTES
 
     def calls(dependant: Dependant) -> Iterator[object]:
         yield dependant.call
         for each in dependant.dependencies:
             yield from calls(each)
 
-    parts = (
-        aliases,
-        citation,
-        classifiers,
-        classify,
-        documents,
-        duplicates,
-        links,
-        many,
-        passages,
-        patches,
-        embed,
-        indexes,
-        openai,
-    )
-    routes = [
-        route
-        for module in (*parts, labels, read, rerank, similar, similarity, status, suggest)
-        for route in module.router.routes
-        if isinstance(route, APIRoute)
-    ]
-    assert len(routes) > 20
+    routes = [one for one in iter_route_contexts(_ROUTES) if getattr(one, "dependant", None)]
+    assert len(routes) > 60
     threaded = {
         call
         for route in routes

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from service import precedence
 from service.embedding.tokenising import FairSemaphore
 
+ARROW = "application/vnd.apache.arrow.stream"
 EncodingFormat = Literal["float", "base64", "int8", "uint8", "binary", "ubinary"]
 
 # vectors that become JSON in one call, which lets nothing else run
@@ -122,3 +123,19 @@ def json_response(
     # pydantic writes times in the same form
     body = orjson.dumps(content, option=orjson.OPT_SERIALIZE_NUMPY | orjson.OPT_UTC_Z)
     return Response(body, status, headers, media_type=media_type or "application/json")
+
+
+def arrow_stream(rows: list[Any]) -> bytes:
+    """An Arrow stream of vectors, which are arrays of one length and type."""
+    # a service that embeds only never loads it
+    import pyarrow as pa
+
+    matrix = np.stack(rows)
+    flat = pa.array(matrix.reshape(-1))
+    vectors = pa.FixedSizeListArray.from_arrays(flat, matrix.shape[1])
+    batch = pa.record_batch({"embedding": vectors})
+    sink = pa.BufferOutputStream()
+    with pa.ipc.new_stream(sink, batch.schema) as writer:
+        writer.write_batch(batch)
+    body: bytes = sink.getvalue().to_pybytes()
+    return body

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pydantic import BaseModel, Field
 
-from service.server.bodies.document_bodies import DuplicateOut
+from service.server.routes.stored.documents import DuplicateOut
 
 if TYPE_CHECKING:
     from service.jobs.table import Job

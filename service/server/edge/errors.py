@@ -1,7 +1,8 @@
 """Errors in four dialects: native (text-embeddings-inference's), OpenAI's, Cohere's, MCP's."""
 
-from collections.abc import Container
+from collections.abc import Container, Mapping
 from itertools import pairwise
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -128,6 +129,27 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         | ({"model": model} if given[model] == one else {"content": _reference(model)})
         for one, model in sorted(models.items())
     }
+
+
+def written(
+    model: Any,
+    *statuses: int,
+    said: str | None = None,
+    dialect: type[BaseModel] = NativeError,
+    more: Mapping[int | str, Any] = MappingProxyType({}),
+) -> dict[str, Any]:
+    """Arguments of a route that writes the JSON of its answer itself, faster than FastAPI does.
+
+    Args:
+        model: describes the answer 200.
+        statuses: of errors, see ``documented``.
+        said: what 200 means.
+        dialect: the body of errors.
+        more: further answers.
+    """
+    answer = {"model": model} | ({} if said is None else {"description": said})
+    responses = {200: answer, **more, **documented(*statuses, dialect=dialect)}
+    return {"responses": responses, "response_model": None, "response_class": Response}
 
 
 def _reference(model: type[BaseModel]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""POST /embed and POST /: vectors of whole documents, wire-compatible with TEI."""
+"""POST /embed, / and /similarity: vectors of whole documents and their cosines, as TEI has them."""
 
 from __future__ import annotations
 
@@ -10,31 +10,38 @@ import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from numpy.typing import NDArray
-from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
 
 from docsplit.windowing.pooling import shorten
 from service import executors
 from service.embedding.embedder import Document, Embedded
 from service.errors import InvalidError
-from service.server.bodies import arrow
 from service.server.bodies.encoding import (
+    ARROW,
     EncodingFormat,
+    arrow_stream,
     encode,
     encode_each,
     json_list,
     json_response,
     writing,
 )
-from service.server.bodies.fields import CutSide, Flag, Inputs, ModelName
+from service.server.bodies.fields import (
+    CutSide,
+    Flag,
+    Inputs,
+    ModelName,
+    valid_text,
+    valid_texts,
+)
 from service.server.bodies.large import BodyRoute
 from service.server.edge.bodies import NDJSON, sends_lines
-from service.server.edge.errors import documented
+from service.server.edge.errors import documented, written
 from service.server.edge.layer import repeatable
 from service.server.encoder import Encoder
 from service.server.lines.options import DOCUMENTED, NAMES, RESULTS, LineOptions
 from service.server.lines.requests import lines_of_body, lines_of_texts
 from service.server.routes import inference
-from service.server.routes.similarity import SimilarityRequest, similarity
 
 
 class EmbedRoute(BodyRoute):
@@ -56,8 +63,39 @@ class EmbedRoute(BodyRoute):
 
 
 router = APIRouter(route_class=EmbedRoute, tags=["embed"])
+# without lines
+_plain = APIRouter(route_class=BodyRoute)
 
 DETAILED = "application/vnd.docsplit+json"
+
+
+class Pairs(BaseModel):
+    """One text, and the texts to compare it with."""
+
+    model_config = ConfigDict(strict=True)
+
+    source_sentence: Annotated[str, BeforeValidator(valid_text)]
+    sentences: Annotated[list[str], BeforeValidator(valid_texts)] = Field(min_length=1)
+
+
+class Parameters(BaseModel):
+    """TEI's place for the options."""
+
+    model_config = ConfigDict(strict=True)
+
+    truncate: Flag = False
+    truncation_direction: CutSide = "right"
+    prompt_name: str | None = None
+
+
+class SimilarityRequest(Parameters):
+    """Texts to compare; they may be whole documents."""
+
+    inputs: Pairs
+    parameters: Parameters | None = Field(
+        None, description="the options, in place of those at the top"
+    )
+    model: ModelName = None
 
 
 class EmbedRequest(BaseModel):
@@ -138,7 +176,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
         "content": {
             DETAILED: {"schema": {"$ref": "#/components/schemas/DetailedOut"}},
             NDJSON: {"schema": {"anyOf": RESULTS}},
-            arrow.MEDIA_TYPE: {"schema": {"type": "string", "format": "binary"}},
+            ARROW: {"schema": {"type": "string", "format": "binary"}},
         },
     },
     **documented(400, 401, 404, 408, 413, 415, 422, 429, 500, 503),
@@ -160,7 +198,7 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
     accept = request.headers.get("accept", "").lower()
     if NDJSON in accept:
         return _by_lines(request, body, texts)
-    as_arrow = arrow.MEDIA_TYPE in accept
+    as_arrow = ARROW in accept
     if as_arrow and (body.windows or body.encoding_format == "base64"):
         raise InvalidError("encoding_format, windows: an Arrow stream has only rows of numbers")
     result = await inference.embed(
@@ -183,8 +221,8 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
     vectors = _vectors(body, result)
     if as_arrow:
         rows = encode(vectors, body.encoding_format)
-        table = await executors.BODIES.run(arrow.stream, rows)
-        return Response(table, headers=headers, media_type=arrow.MEDIA_TYPE)
+        table = await executors.BODIES.run(arrow_stream, rows)
+        return Response(table, headers=headers, media_type=ARROW)
     async with writing(vectors):
         answer = await json_list(encode_each(vectors, body.encoding_format))
     return json_response(answer, headers)
@@ -256,3 +294,32 @@ def _windows(body: EmbedRequest, document: Document) -> orjson.Fragment:
         )
     ]
     return orjson.Fragment(orjson.dumps(windows, option=orjson.OPT_SERIALIZE_NUMPY))
+
+
+_STATUSES = (400, 401, 404, 408, 413, 415, 422, 429, 500, 503)
+_COSINES = "Cosine of the source to each sentence, in their order."
+
+
+@_plain.post("/similarity", **written(list[float], *_STATUSES, said=_COSINES))
+async def similarity(request: Request, body: SimilarityRequest) -> Response:
+    """Cosine similarity of `source_sentence` to each of `sentences`."""
+    texts = [body.inputs.source_sentence, *body.inputs.sentences]
+    options = body.parameters or body
+    with inference.naming(_place_of):
+        result = await inference.embed(
+            request,
+            texts,
+            prompt_name=options.prompt_name,
+            truncate=options.truncate,
+            side=options.truncation_direction,
+            encoder=inference.encoder_of(request, body.model),
+        )
+    vectors = inference.vectors(result)
+    return json_response(vectors[1:] @ vectors[0], inference.headers(request, result))
+
+
+def _place_of(position: int) -> str:
+    return f"inputs.sentences.{position - 1}" if position else "inputs.source_sentence"
+
+
+router.include_router(_plain)

@@ -29,13 +29,18 @@ if TYPE_CHECKING:
     from service.index.query.filters import Filter, Where
     from service.index.query.reading import Query
     from service.server.bodies.areas import AreaIn
-    from service.server.bodies.similar_bodies import QueryIn
+    from service.server.bodies.query import QueryIn
 
 
 def service_of(request: Request) -> Service:
     """The process's service."""
     service: Service = request.app.state.service
     return service
+
+
+async def open_index(request: Request, name: str) -> Index:
+    """An index to read; see ``Indexes.open``."""
+    return await (await service_of(request).store.indexes()).open(name, still=True)
 
 
 def encoder_of(request: Request, model: str | None) -> Encoder:

@@ -25,7 +25,7 @@ from service.embedding.reranker import best
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import TEXT, CutSide, Flag, ModelName, valid_text, valid_texts
 from service.server.bodies.large import BodyRoute
-from service.server.edge.errors import CohereError, documented
+from service.server.edge.errors import CohereError, written
 from service.server.encoder import Encoder
 from service.server.routes import inference
 
@@ -115,7 +115,7 @@ class RankOut(BaseModel):
     text: str | None = Field(None, description="absent without `return_text`")
 
 
-class DocumentOut(BaseModel):
+class RankedText(BaseModel):
     """The content of a document."""
 
     text: str
@@ -126,10 +126,10 @@ class ResultOut(BaseModel):
 
     index: int = Field(description="position of the document in the request")
     relevance_score: float
-    document: DocumentOut | None = Field(None, description="absent without `return_documents`")
+    document: RankedText | None = Field(None, description="absent without `return_documents`")
 
 
-class VersionOut(BaseModel):
+class ApiVersion(BaseModel):
     """The version of Cohere's interface."""
 
     version: str
@@ -144,7 +144,7 @@ class TokensOut(BaseModel):
 class MetaOut(BaseModel):
     """Facts about the request."""
 
-    api_version: VersionOut
+    api_version: ApiVersion
     tokens: TokensOut
 
 
@@ -157,20 +157,11 @@ class ResultsOut(BaseModel):
 
 
 _STATUSES = (400, 401, 404, 408, 413, 415, 422, 429, 500, 503)
-_EITHER: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Highest score first, in the form of the request.",
-        "model": list[RankOut] | ResultsOut,
-    },
-    **documented(*_STATUSES),
-}
-_COHERE: dict[int | str, dict[str, Any]] = {
-    200: {"model": ResultsOut},
-    **documented(*_STATUSES, dialect=CohereError),
-}
+_SAID = "Highest score first, in the form of the request."
+_COHERE = written(ResultsOut, *_STATUSES, dialect=CohereError)
 
 
-@router.post("/rerank", responses=_EITHER, response_model=None, response_class=Response)
+@router.post("/rerank", **written(list[RankOut] | ResultsOut, *_STATUSES, said=_SAID))
 async def rerank(request: Request, body: EitherRequest) -> Response:
     """Texts by their relevance to a query: the score of a text's best window.
 
@@ -194,8 +185,8 @@ async def rerank(request: Request, body: EitherRequest) -> Response:
     return json_response(ranked, result.headers)
 
 
-@router.post("/v2/rerank", responses=_COHERE, response_model=None, response_class=Response)
-@router.post("/v1/rerank", responses=_COHERE, response_model=None, response_class=Response)
+@router.post("/v2/rerank", **_COHERE)
+@router.post("/v1/rerank", **_COHERE)
 async def rerank_documents(request: Request, body: DocumentsRequest) -> Response:
     """Documents by their relevance to a query, in Cohere's form."""
     service = inference.service_of(request)

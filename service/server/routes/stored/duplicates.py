@@ -8,14 +8,14 @@ from fastapi import APIRouter, Depends, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
-from service.server.bodies.document_bodies import THRESHOLD
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import Name
-from service.server.bodies.similar_bodies import QueryIn, Span
+from service.server.bodies.query import QueryIn, Span
 from service.server.edge import deadline, rights
-from service.server.edge.errors import documented
+from service.server.edge.errors import written
 from service.server.routes import inference
+from service.server.routes.stored.documents import THRESHOLD
 from service.server.routes.trainings import Turn
 
 router = APIRouter(
@@ -71,15 +71,10 @@ class GroupsOut(BaseModel):
     groups: list[GroupOut]
 
 
-_READ = documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503)
-_MATCHES: dict[int | str, dict[str, Any]] = {200: {"model": list[MatchOut]}, **_READ}
-_GROUPS: dict[int | str, dict[str, Any]] = {
-    200: {"model": GroupsOut},
-    **documented(401, 404, 409, 422, 429, 503),
-}
+_STATUSES = (400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 
 
-@router.post("", responses=_MATCHES, response_model=None, response_class=Response)
+@router.post("", **written(list[MatchOut], *_STATUSES))
 async def find_duplicates(request: Request, name: Name, body: DuplicatesRequest) -> Response:
     """Documents of the index that share most of their words with a text or a document of it."""
     service = inference.service_of(request)
@@ -104,7 +99,7 @@ async def find_duplicates(request: Request, name: Name, body: DuplicatesRequest)
     return json_response(content, headers)
 
 
-@router.get("", responses=_GROUPS, response_model=None, response_class=Response)
+@router.get("", **written(GroupsOut, 401, 404, 409, 422, 429, 503))
 async def list_duplicates(
     request: Request,
     name: Name,

@@ -1,4 +1,4 @@
-"""/indexes: create, describe, list and delete indexes of documents."""
+"""/indexes and /aliases: indexes of documents, and other names of them."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from fastapi import APIRouter, Depends, Path, Request, Response
 from pydantic import BaseModel, BeforeValidator, Field
 
+from service.errors import NotFoundError
 from service.index.rows.fields import FieldType
 from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.large import BodyRoute
-from service.server.bodies.names import FIELD_NAME, REVISION, Name
+from service.server.bodies.names import FIELD_NAME, INDEX_NAME, REVISION, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
@@ -19,12 +20,13 @@ from service.server.routes import inference
 if TYPE_CHECKING:
     from service.index.profiles import Fitted
 
-router = APIRouter(
+_indexes = APIRouter(
     route_class=BodyRoute,
     prefix="/indexes",
     tags=["index"],
     dependencies=[Depends(rights.of_index)],
 )
+_aliases = APIRouter(route_class=BodyRoute, prefix="/aliases", tags=["index"])
 
 FieldName = Annotated[str, Field(pattern=FIELD_NAME)]
 Revision = Annotated[
@@ -130,7 +132,7 @@ _PUT: dict[int | str, dict[str, Any]] = {
 }
 
 
-@router.put("/{name}", responses=_PUT)
+@_indexes.put("/{name}", responses=_PUT)
 async def create_index(
     request: Request, response: Response, name: Name, body: IndexRequest
 ) -> IndexOut | IndexHead:
@@ -150,7 +152,7 @@ async def create_index(
     return IndexHead(**whole.model_dump(include=set(IndexHead.model_fields)))
 
 
-@router.get("", responses=documented(401, 422, 503))
+@_indexes.get("", responses=documented(401, 422, 503))
 async def list_indexes(request: Request) -> IndexesOut:
     """Names of all indexes that the key may read or write."""
     async with deadline.within(request):
@@ -159,7 +161,7 @@ async def list_indexes(request: Request) -> IndexesOut:
     return IndexesOut(indexes=rights.seen(request, names, Right.READ_INDEXES, Right.WRITE_INDEXES))
 
 
-@router.get("/{name}", responses=documented(401, 404, 409, 422, 503))
+@_indexes.get("/{name}", responses=documented(401, 404, 409, 422, 503))
 async def describe_index(request: Request, name: Name) -> IndexOut:
     """The number of documents of an index, its model, fields and generations."""
     async with deadline.within(request):
@@ -213,7 +215,7 @@ def _adaptation(fitted: Fitted | None) -> AdaptationOut | None:
     )
 
 
-@router.delete(
+@_indexes.delete(
     "/{name}/generations/{revision}",
     status_code=204,
     responses=documented(401, 404, 409, 422, 503),
@@ -226,9 +228,104 @@ async def delete_generation(request: Request, name: Name, revision: Revision) ->
         await service.store.drop_generation(name, revision, service.encoders.reembedder)
 
 
-@router.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))
+@_indexes.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))
 async def delete_index(request: Request, name: Name) -> None:
     """Delete an index with all its documents."""
     rights.refuse_alias(request)
     async with deadline.within(request):
         await inference.service_of(request).store.drop(name)
+
+
+class AliasRequest(Body):
+    """The index that the alias names."""
+
+    index: Annotated[str, Field(pattern=INDEX_NAME)] = Field(description="the index's own name")
+
+
+class AliasOut(BaseModel):
+    """An alias and its index."""
+
+    alias: str
+    index: str
+
+
+class AliasesOut(BaseModel):
+    """All aliases."""
+
+    aliases: list[AliasOut]
+
+
+_ALIAS_ERRORS = documented(401, 404, 409, 422, 503)
+_PUT_ALIAS = {
+    200: {"description": "The alias existed; it names this index now."},
+    201: {"description": "Created.", "model": AliasOut},
+    **documented(400, 401, 404, 408, 409, 413, 415, 422, 503),
+}
+
+
+@_aliases.put("/{alias}", responses=_PUT_ALIAS)
+async def put_alias(
+    request: Request, response: Response, alias: Name, body: AliasRequest
+) -> AliasOut:
+    """Create an alias of an index, or switch it to another index in one step.
+
+    The key needs the right to write to the index, to the one that the alias named before, and to
+    the alias's own name.
+    """
+    rights.require(request, Right.WRITE_INDEXES, alias)
+    rights.require(request, Right.WRITE_INDEXES, body.index)
+    async with deadline.within(request):
+        indexes = await inference.service_of(request).store.indexes()
+        from service.index.rows.aliases import switch
+
+        former = (await indexes.aliases.all()).get(alias)
+        if former is not None:
+            rights.require(request, Right.WRITE_INDEXES, former)
+        await switch(indexes, alias, body.index, former)
+    response.status_code = 201 if former is None else 200
+    return AliasOut(alias=alias, index=body.index)
+
+
+@_aliases.get("", responses=documented(401, 422, 503))
+async def list_aliases(request: Request) -> AliasesOut:
+    """All aliases of indexes that the key may read or write."""
+    async with deadline.within(request):
+        indexes = await inference.service_of(request).store.indexes()
+        held = await indexes.aliases.all()
+    known = {*rights.seen(request, held.values(), Right.READ_INDEXES, Right.WRITE_INDEXES)}
+    return AliasesOut(
+        aliases=[AliasOut(alias=alias, index=name) for alias, name in held.items() if name in known]
+    )
+
+
+@_aliases.get("/{alias}", responses=_ALIAS_ERRORS)
+async def get_alias(request: Request, alias: Name) -> AliasOut:
+    """The index that an alias names."""
+    for one in (await list_aliases(request)).aliases:
+        if one.alias == alias:
+            return one
+    raise _no_alias()
+
+
+@_aliases.delete("/{alias}", status_code=204, responses=_ALIAS_ERRORS)
+async def delete_alias(request: Request, alias: Name) -> None:
+    """Remove an alias. Its index stays. The key needs the right to write to both names."""
+    rights.require(request, Right.WRITE_INDEXES, alias)
+    async with deadline.within(request):
+        indexes = await inference.service_of(request).store.indexes()
+        from service.index.rows.aliases import switch
+
+        former = (await indexes.aliases.all()).get(alias)
+        if former is None:
+            raise _no_alias()
+        rights.require(request, Right.WRITE_INDEXES, former)
+        await switch(indexes, alias, None, former)
+
+
+def _no_alias() -> NotFoundError:
+    return NotFoundError("there is no alias of that name; GET /aliases lists all")
+
+
+router = APIRouter()
+router.include_router(_indexes)
+router.include_router(_aliases)

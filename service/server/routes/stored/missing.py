@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 
 from service.server.bodies.encoding import json_response
 from service.server.bodies.names import Name
-from service.server.bodies.similar_bodies import Source
+from service.server.bodies.query import Source
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference

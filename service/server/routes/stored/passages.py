@@ -14,9 +14,9 @@ from service.server.bodies.areas import AreaIn
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import INDEX_NAME
-from service.server.bodies.similar_bodies import QueryIn, Span
+from service.server.bodies.query import QueryIn, Span
 from service.server.edge import deadline, rights
-from service.server.edge.errors import documented
+from service.server.edge.errors import written
 from service.server.routes import inference
 from service.tracing.stages import Stage
 
@@ -84,19 +84,16 @@ class PassagesOut(BaseModel):
     passages: list[PassageOut]
 
 
-_ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"description": "Highest score first.", "model": list[PassagesOut]},
-    **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
-}
+_STATUSES = (400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 
 
-@router.post("/passages", responses=_ANSWERS, response_model=None, response_class=Response)
+@router.post("/passages", **written(list[PassagesOut], *_STATUSES, said="Highest score first."))
 async def find_passages(request: Request, body: PassagesRequest) -> Response:
     """Passages of documents that fit a text, or a document of the index or a part of it."""
     service = inference.service_of(request)
     name = await rights.readable(request, body.index)
     async with deadline.within(request):
-        index = await (await service.store.indexes()).open(name, still=True)
+        index = await inference.open_index(request, name)
         where = await inference.condition(request, index, body.filter, body.area)
         from service.index.query.passages import Form, part_of, search
 
