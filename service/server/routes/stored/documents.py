@@ -33,7 +33,8 @@ from service.tracing.stages import Stage
 if TYPE_CHECKING:
     from docsplit.windowing.pooling import Vectors
     from service.index.documents import Index
-    from service.index.rows.record import Encoding, Record, Windows
+    from service.index.query.listing import Head
+    from service.index.rows.record import Encoding, Record, Stored, Windows
     from service.index.rows.versions import Condition
     from service.server.lifecycle import Service
 
@@ -495,8 +496,6 @@ async def upsert_documents(
                 held = await service.store.upsert(name, index.identity.uid, upsert)
     except VersionError as error:
         return mismatch(error, ids, wanted)
-    from service.index.rows import versions
-
     content: dict[str, Any] = {
         "upserted": len(ids),
         "versions": [versions.text(held[one]) for one in ids],
@@ -562,20 +561,20 @@ async def list_documents(
     async with deadline.within(request):
         index = await inference.open_index(request, name)
         from service.index.query import listing
-        from service.index.rows import versions
 
         page = await listing.page(index, after, limit)
 
-    heads = [
-        {
-            "id": head.id,
-            "title": head.title,
-            "metadata": stored_object(head.metadata),
-            "version": versions.text(head.updated),
-        }
-        for head in page.heads
-    ]
-    return json_response({"documents": heads, "next": page.next})
+    return json_response({"documents": [_head(one) for one in page.heads], "next": page.next})
+
+
+def _head(one: Head | Stored) -> dict[str, Any]:
+    """A ``DocumentHead``."""
+    return {
+        "id": one.id,
+        "title": one.title,
+        "metadata": stored_object(one.metadata),
+        "version": versions.text(one.updated),
+    }
 
 
 @_any.get("/{document_id:path}", **written(DocumentOut, *_READS, more=_UNCHANGED))
@@ -587,20 +586,10 @@ async def get_document(
         index = await inference.open_index(request, name)
         await inference.reserve(request, index, document_id)
         found = await index.get(document_id)
-    from service.index.rows import versions
-
-    version = versions.text(found.updated)
-    headers = {"etag": f'"{version}"'}
-    if unchanged(if_none_match, version):
+    content = {**_head(found), "text": found.text, "links": found.links}
+    headers = {"etag": f'"{content["version"]}"'}
+    if unchanged(if_none_match, content["version"]):
         return Response(status_code=304, headers=headers)
-    content = {
-        "id": found.id,
-        "title": found.title,
-        "metadata": stored_object(found.metadata),
-        "version": version,
-        "text": found.text,
-        "links": found.links,
-    }
     return json_response(content, headers)
 
 
@@ -683,7 +672,6 @@ async def get_documents(request: Request, name: Name, body: GetRequest) -> Respo
     async with deadline.within(request):
         index = await inference.open_index(request, name)
         from service.index.query import many
-        from service.index.rows import versions
 
         room = request.scope[ROOM]
         found = await many.get(
@@ -693,14 +681,7 @@ async def get_documents(request: Request, name: Name, body: GetRequest) -> Respo
             reserve=lambda characters: room.reach(memory.needed(characters)),
         )
     documents = [
-        {
-            "id": head.id,
-            "title": head.title,
-            "metadata": stored_object(head.metadata),
-            "version": versions.text(head.updated),
-            **({} if text is None else {"text": text}),
-        }
-        for head, text in found.documents
+        _head(head) | ({} if text is None else {"text": text}) for head, text in found.documents
     ]
     lists = {"missing": found.missing, "damaged": found.damaged, "remaining": found.remaining}
     return json_response({"documents": documents, **lists})
