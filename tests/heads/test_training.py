@@ -93,13 +93,19 @@ def test_copies_of_a_text_do_not_judge_themselves(multi_label: bool) -> None:
     texts, labels = [str(n) for n in range(24)], [["a"], ["b"]] * 12
     copied = Examples(texts * 3, labels * 3, multi_label)
     quality = "subset_accuracy" if multi_label else "accuracy"
-    found = learn(np.vstack([vectors] * 3), copied, time.monotonic() + 60).report
+    learnt = learn(np.vstack([vectors] * 3), copied, time.monotonic() + 60)
+    found = learnt.report
     # random labels cannot be learnt
     assert found[quality] < 0.8
     # the same vectors with other texts: copies judge themselves
     apart = Examples([str(n) for n in range(72)], labels * 3, multi_label)
-    fooled = learn(np.vstack([vectors] * 3), apart, time.monotonic() + 60).report
+    other = learn(np.vstack([vectors] * 3), apart, time.monotonic() + 60)
+    fooled = other.report
     assert fooled[quality] > 0.9
+    # copies are no further evidence: the head is that of the originals
+    once = learn(vectors, Examples(texts, labels, multi_label), time.monotonic() + 60).network
+    assert np.array_equal(learnt.network.probabilities(vectors), once.probabilities(vectors))
+    assert not np.array_equal(other.network.probabilities(vectors), once.probabilities(vectors))
     assert found["temperature"] > 2 * fooled["temperature"]
 
 
