@@ -2,13 +2,15 @@
 
 import hashlib
 import json
+import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import date
+from datetime import date, time
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
+from uuid import UUID
 
 from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.files import TABLES, files, suffix, whole
@@ -177,9 +179,9 @@ def _document(
     known = (fields.id, fields.text, fields.title, "metadata", "links")
     plain = {}
     for key, value in row.items():
+        value = _plain(value)
         if key in known or value is None:
             continue
-        value = _plain(value)
         if key in integers and isinstance(value, float) and value.is_integer():
             value = int(value)
         if isinstance(value, str | int | float) or (key in typed and isinstance(value, list)):
@@ -220,9 +222,14 @@ def _is_id(value: object) -> bool:
 
 
 def _plain(value: object) -> object:
-    """Dates and decimal numbers, which Parquet has, in the forms that JSON has for them."""
-    if isinstance(value, date):
+    """Dates, times, UUIDs and decimal numbers, which Parquet has, in the forms that JSON has for
+    them; None for NaN, which stands for a missing number in tables of pandas."""
+    if isinstance(value, date | time):
         return value.isoformat()
+    if isinstance(value, UUID):
+        return str(value)
+    if isinstance(value, float) and math.isnan(value):
+        return None
     if isinstance(value, Decimal):
         return int(value) if value == value.to_integral_value() else float(value)
     return value

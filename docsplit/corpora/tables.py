@@ -13,6 +13,8 @@ Row = dict[str, Any]
 # marks columns of an exported index in Parquet that hold what is computed from the document
 DERIVED = b"docsplit.derived"
 _PARQUET_ROWS = 256
+# the index of a table of pandas, which is no column of the data: in CSV it has no name
+_INDEX = frozenset(("", "Unnamed: 0", "__index_level_0__"))
 
 
 def is_table(path: Path) -> bool:
@@ -79,7 +81,8 @@ def _parquet(
     packed = path.suffix.lower() in COMPRESSED
     try:
         with pq.ParquetFile(pa.BufferReader(content(path)) if packed else path) as table:
-            names = [f.name for f in table.schema_arrow if DERIVED not in (f.metadata or {})]
+            fields = [one for one in table.schema_arrow if DERIVED not in (one.metadata or {})]
+            names = [one.name for one in fields if one.name not in _INDEX]
             check(str(path), names, needed)
             _check_unique(path, names, None if wanted is None else {*needed, *wanted})
             if wanted is not None:
@@ -124,7 +127,8 @@ def _separated(
                     f"{where}: the number of values differs from the header's, "
                     f"{len(reader.fieldnames or ())}; quote values that contain a separator"
                 )
-            yield where, {k: _value(v) if k in typed else v for k, v in row.items()}
+            kept = (name for name in row if name not in _INDEX)
+            yield where, {k: _value(row[k]) if k in typed else row[k] for k in kept}
     except csv.Error as error:
         raise DataError(
             f"{path}:{reader.reader.line_num}: no valid {suffix(path)[1:].upper()} ({error}); put "

@@ -8,12 +8,13 @@ import csv
 import gzip
 import io
 import json
+import math
 import os
 import tarfile
 import tracemalloc
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, time
 from decimal import Decimal
 from pathlib import Path
 
@@ -361,6 +362,26 @@ def test_dates_and_decimal_numbers_of_parquet_become_metadata(tmp_path: Path) ->
     }
     with pytest.raises(DataError, match="row 1: field 'raw' holds bytes"):
         list(read_documents(path, typed=["raw"]))
+
+
+def test_tables_of_pandas_lose_their_index_and_missing_numbers(tmp_path: Path) -> None:
+    table = {
+        "__index_level_0__": [7],
+        "id": ["a"],
+        "text": ["one"],
+        "at": pa.array([time(9, 30)], pa.time32("s")),
+        "score": [math.nan],
+        "year": [2020.0],
+    }
+    pq.write_table(pa.table(table), tmp_path / "a.parquet")
+    [document] = read_documents(tmp_path / "a.parquet", integers={"year"})
+    assert document.metadata == {"at": "09:30:00", "year": 2020}
+    (tmp_path / "a.csv").write_text(",id,text,colour\n0,a,one,red\n")
+    [document] = read_documents(tmp_path / "a.csv")
+    assert document.metadata == {"colour": "red"}
+    (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "one", "score": NaN, "rank": 2}')
+    [document] = read_documents(tmp_path / "a.jsonl")
+    assert document.metadata == {"rank": 2}
 
 
 def test_whole_numbers_of_a_declared_column_are_integers(tmp_path: Path) -> None:
