@@ -75,9 +75,8 @@ def _run(given: Sequence[str]) -> int:
     from docsplit.bundles.manifest import BundleError, Manifest, Parity, RerankerManifest
     from docsplit.corpora.fields import DataError
     from export.errors import ExportError, IncompleteError, explained
-    from export.pipeline import Request, export, export_reranker
+    from export.pipeline import Request, export
     from export.progress import Progress
-    from export.source import is_reranker
 
     # paths and texts may contain what Rich takes for markup
     console = Console(stderr=True, markup=False)
@@ -87,9 +86,7 @@ def _run(given: Sequence[str]) -> int:
 
     try:
         with Progress(console) as progress:
-            reranker = is_reranker(options.source, trusted=options.trust_remote_code)
-            make = export_reranker if reranker else export
-            manifest: Manifest | RerankerManifest = make(
+            manifest: Manifest | RerankerManifest = export(
                 Request(
                     source=options.source,
                     dest=options.dest,

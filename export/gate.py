@@ -1,11 +1,12 @@
 """The gate measures graphs against their source."""
 
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import onnx
@@ -24,7 +25,7 @@ from export.errors import ExportError
 from export.progress import Report
 from export.source import Checkpoint, Pair, PairSource, Source, reference_scores, reference_vectors
 from export.tasks import Task, figure, judge
-from export.texts import TEXTS, batches, pair_inputs, pair_rows, same_order
+from export.texts import TEXTS, batches, make_pairs, pair_inputs, pair_rows, same_order
 from export.thresholds import AnyParity, Given, floors, losses, rank_limits
 
 # Check that the weights of a source, the constants of a graph and their outputs are finite.
@@ -178,9 +179,11 @@ def _rounded(value: np.floating) -> float:
 # The gate measures graphs against their source.
 
 MEASURED_BATCH = 8
-# of the fp32 graph on the first passages; below it, something else than rounding is wrong
-TRACED = 0.9999
-_TRACED_PASSAGES = 16
+# passages on which the fp32 graph is compared with the source
+_TRACED = 16
+# the least cosine there, and the largest difference of scores as a share of their size; beyond
+# them something else than rounding is wrong
+_TRACED_COSINE, _TRACED_SCORE = 0.9999, 1e-3
 # passages that show what an operator's rounding costs, and the tokens read from each
 _SAMPLE = 8
 SAMPLE_TOKENS = 64
@@ -201,120 +204,191 @@ class Measured:
     seconds: float
 
 
-class Judge(Protocol):
-    """Measures the graphs of one source: ``Gate``, or for a re-ranker ``PairGate``."""
+class Judge(ABC):
+    """Measures the graphs of one source.
+
+    Args:
+        source: the checkpoint in fp32.
+        items: the texts or pairs for parity.
+        threads: processor threads of the engines.
+        report: called with each step and its progress.
+        thresholds: thresholds that replace the usual ones.
+    """
+
+    kind: ClassVar[str]
+
+    def __init__(
+        self,
+        source: Checkpoint,
+        items: Sequence[Any],
+        *,
+        threads: int,
+        report: Report,
+        thresholds: Given | None = None,
+    ) -> None:
+        self._items, self._threads, self._report, self._given = items, threads, report, thresholds
+        self._pad = int(source.tokenizer.pad_token_id)
+        self._name = source.name
+
+    @abstractmethod
+    def _exact(self, items: Sequence[Any]) -> np.ndarray:
+        """The source's outputs, float32 ``[items, outputs]``."""
+
+    @abstractmethod
+    def _inputs(self, items: Sequence[Any], size: int, tokens: int | None = None) -> list[Inputs]:
+        """Batches of at most ``size`` items in order, cut to a window or to ``tokens``."""
+
+    @abstractmethod
+    def _refuse_trace(self, found: np.ndarray, reference: np.ndarray) -> None:
+        """Raise an ``ExportError`` if the fp32 graph's outputs are not the source's."""
+
+    @abstractmethod
+    def _compared(
+        self, name: PrecisionName, engine: str, found: np.ndarray, reference: np.ndarray
+    ) -> tuple[AnyParity, np.ndarray]:
+        """The figures of a graph's outputs, and how close each is to the source's."""
+
+    @cached_property
+    def _order(self) -> list[int]:
+        # inputs of similar length need little padding
+        lengths = [len(one["input_ids"][0]) for one in self._inputs(self._items, 1)]
+        return [int(one) for one in np.argsort(lengths, kind="stable")]
+
+    @cached_property
+    def _reference(self) -> np.ndarray:
+        count, found = len(self._items), []
+        for start in range(0, count, MEASURED_BATCH):
+            self._report(f"encoding {count} {self.kind} with the source", start / count)
+            chosen = self._order[start : start + MEASURED_BATCH]
+            found.append(self._exact([self._items[number] for number in chosen]))
+        reference = np.empty((count, found[0].shape[1]), np.float32)
+        reference[self._order] = np.concatenate(found)
+        return reference
+
+    @cached_property
+    def _batches(self) -> list[Inputs]:
+        return self._inputs([self._items[number] for number in self._order], MEASURED_BATCH)
+
+    @abstractmethod
+    def calibration(self, texts: Sequence[str]) -> Callable[[int], list[Inputs]]:
+        """Gives real inputs in batches of a size; batches of several hold inputs of similar
+        length."""
+
+    def check_trace(self, fp32: Path) -> None:
+        """Compare the fp32 graph with the source on a few passages of mixed length.
+
+        Raises:
+            ExportError: the graph computes something else, or an output is not finite.
+        """
+        self._report(f"comparing the fp32 graph with the source on {_TRACED} {self.kind}")
+        items = self._items[:_TRACED]
+        reference = self._exact(items)
+        _, encode = open_engine("fp16", fp32, threads=self._threads)
+        found = np.concatenate([encode(batch) for batch in self._inputs(items, MEASURED_BATCH)])
+        check_values(self._name, {"the source": reference, "the traced graph": found})
+        self._refuse_trace(found, reference)
 
     def parity(self, name: PrecisionName, graph: Path) -> Measured:
-        """Measure a graph without its tasks."""
-        ...
+        """Measure a graph without its tasks: its constants, and its outputs.
+
+        Raises:
+            ExportError: the graph contains or returns values that are not finite.
+        """
+        check_graph(name, graph)
+        reference, outputs, seconds = self._reference, [], 0.0
+        engine, encode = open_engine(name, graph, threads=self._threads)
+        for number, batch in enumerate(self._batches):
+            self._report(f"measuring the {name} graph", number / len(self._batches))
+            began = time.perf_counter()
+            outputs.append(encode(batch))
+            seconds += time.perf_counter() - began
+        found = np.empty_like(reference)
+        found[self._order] = np.concatenate(outputs)
+        check_values(name, {"the source": reference, "the graph": found})
+        return Measured(*self._compared(name, engine, found, reference), seconds)
 
     def with_losses(self, name: PrecisionName, graph: Path, parity: AnyParity) -> AnyParity:
-        """``parity`` with the losses at tasks."""
-        ...
+        """``parity`` with the losses at tasks, if there are any."""
+        return parity
 
     def sample(self, measured: Measured) -> list[Inputs]:
-        """A few short inputs, half of them those with the largest errors."""
-        ...
+        """The beginnings of a few inputs: half of them with the largest errors, half of all."""
+        order = np.argsort(measured.closeness, kind="stable")
+        half = _SAMPLE // 2
+        rest = order[half:]
+        chosen = (*order[:half], *rest[:: max(1, len(rest) // half)][:half])
+        return self._inputs([self._items[one] for one in chosen], MEASURED_BATCH, SAMPLE_TOKENS)
 
 
-class Gate:
-    """Measures the graphs of one source.
+class Gate(Judge):
+    """Measures the vectors of an encoder's graphs, and their losses at tasks.
 
     Args:
         source: the checkpoint in fp32.
         tokenizer: the bundle's tokenizer.
         paragraphs: the paragraphs for parity.
         tasks: the tasks for losses; may be empty.
-        threads: processor threads of the engines.
-        report: called with each step and its progress.
-        thresholds: thresholds that replace the usual ones.
         weighing: gives the windows of the tasks' documents their weights.
+        options: threads, report and thresholds of ``Judge``.
     """
+
+    kind = "paragraphs"
 
     def __init__(
         self,
         source: Source,
         tokenizer: Tokenizer,
-        paragraphs: list[str],
+        paragraphs: Sequence[str],
         tasks: Sequence[Task],
         *,
-        threads: int,
-        report: Report,
-        thresholds: Given | None = None,
         weighing: Weighing = BY_TOKENS,
+        **options: Any,
     ) -> None:
-        self._source = source
+        super().__init__(source, paragraphs, **options)
+        self.source, self._tokenizer, self._tasks = source, tokenizer, tasks
         self._weighing = weighing
-        self._tokenizer = tokenizer
-        self._mixed = paragraphs[:_TRACED_PASSAGES]
-        # texts of similar length need little padding
-        self._paragraphs = sorted(paragraphs, key=len)
-        self._tasks = tasks
-        self._threads = threads
-        self._report = report
-        self._given = thresholds
-        self._pad = int(source.tokenizer.pad_token_id)
         self._windows: dict[int, list[list[Window]]] = {}
         self._figures: dict[int, float] = {}
-
-    @cached_property
-    def _reference(self) -> np.ndarray:
-        step = f"encoding {len(self._paragraphs)} paragraphs with the source"
-        found = []
-        for start in range(0, len(self._paragraphs), MEASURED_BATCH):
-            self._report(step, start / len(self._paragraphs))
-            found.append(
-                reference_vectors(self._source, self._paragraphs[start : start + MEASURED_BATCH])
-            )
-        return np.concatenate([vectors.numpy() for vectors in found])
-
-    @cached_property
-    def _tokens(self) -> list[Inputs]:
-        return self._inputs(self._paragraphs)
 
     @property
     def dimensions(self) -> int:
         """Dimensions of the source's vectors."""
         return int(self._reference.shape[1])
 
-    def check_trace(self, fp32: Path) -> None:
-        """Compare the fp32 graph with the source on a few passages of mixed length.
+    def _exact(self, items: Sequence[str]) -> np.ndarray:
+        found: np.ndarray = reference_vectors(self.source, list(items)).numpy()
+        return found
 
-        Raises:
-            ExportError: the graph computes something else, or a vector is not finite.
-        """
-        self._report("comparing the fp32 graph with the source on 16 passages")
-        reference = reference_vectors(self._source, self._mixed).numpy()
-        _, encode = open_engine("fp16", fp32, threads=self._threads)
-        vectors = np.concatenate([encode(batch) for batch in self._inputs(self._mixed)])
-        check_values(self._source.name, {"the source": reference, "the traced graph": vectors})
-        worst = float(cosines(vectors, reference).min())
-        if worst < TRACED:
+    def _inputs(self, items: Sequence[str], size: int, tokens: int | None = None) -> list[Inputs]:
+        longest = min(tokens or self.source.max_tokens, self.source.max_tokens)
+        return batches(
+            self._tokenizer, list(items), max_tokens=longest, pad_token_id=self._pad, size=size
+        )
+
+    def calibration(self, texts: Sequence[str]) -> Callable[[int], list[Inputs]]:
+        """See ``Judge``."""
+        return lambda size: self._inputs(texts if size == 1 else sorted(texts, key=len), size)
+
+    def _refuse_trace(self, found: np.ndarray, reference: np.ndarray) -> None:
+        worst = float(cosines(found, reference).min())
+        if worst < _TRACED_COSINE:
             raise ExportError(
-                f"{self._source.name}: the traced graph computes other vectors than the source "
+                f"{self._name}: the traced graph computes other vectors than the source "
                 f"(lowest cosine {worst:.4f}), before any rounding; its model code branches in a "
                 "way that a trace does not follow"
             )
 
-    def parity(self, name: PrecisionName, graph: Path) -> Measured:
-        """Measure a graph: its constants, and its vectors of the paragraphs.
-
-        Raises:
-            ExportError: the graph contains or returns values that are not finite.
-        """
-        check_graph(name, graph)
-        reference = self._reference
-        engine, encode = open_engine(name, graph, threads=self._threads)
-        step = f"measuring the {name} graph"
-        vectors, seconds = timed(encode, self._tokens, lambda share: self._report(step, share))
+    def _compared(
+        self, name: PrecisionName, engine: str, found: np.ndarray, reference: np.ndarray
+    ) -> tuple[AnyParity, np.ndarray]:
         limits = floors(name, self._given)
-        parity = measure(name, vectors, reference, engine=engine, thresholds=limits)
-        return Measured(parity, cosines(vectors, reference), seconds)
+        parity = measure(name, found, reference, engine=engine, thresholds=limits)
+        return parity, cosines(found, reference)
 
     def race(self, graphs: Mapping[str, Path]) -> dict[str, float]:
         """Seconds that each fp16 graph takes for the paragraphs, batch by batch in turns."""
         engines = {n: open_engine("fp16", g, threads=self._threads)[1] for n, g in graphs.items()}
-        inputs = self._tokens
+        inputs = self._batches
         seconds = dict.fromkeys(graphs, 0.0)
         for number, batch in enumerate([inputs[0], *inputs]):
             self._report("comparing the speed of the graphs", number / len(inputs))
@@ -344,33 +418,19 @@ class Gate:
         if not self._tasks:
             return []
         _, encode = open_engine(name, graph, threads=self._threads)
-        tokenizer = DocumentTokenizer(self._tokenizer, self._source.max_tokens)
-        prompt = self._source.prompts.get(self._source.default_prompt or "", "")
+        tokenizer = DocumentTokenizer(self._tokenizer, self.source.max_tokens)
+        prompt = self.source.prompts.get(self.source.default_prompt or "", "")
         found = []
         for number, task in enumerate(self._tasks):
             if number not in self._windows:
                 self._windows[number] = read(tokenizer, task.texts, prompt, weighing=self._weighing)
             windows = self._windows[number]
             if number not in self._figures:
-                own = source_engine(self._source)
+                own = source_engine(self.source)
                 self._figures[number] = self._figure(task, windows, "the source", own)
             value = self._figure(task, windows, name, encode)
             found.append(judge(task, self._figures[number], value, losses(name, self._given)))
         return found
-
-    def sample(self, measured: Measured) -> list[Inputs]:
-        """The beginnings of some paragraphs: half of them with the lowest cosines, half of all."""
-        texts = [self._paragraphs[number] for number in sample(measured.closeness)]
-        return self._inputs(texts, min(SAMPLE_TOKENS, self._source.max_tokens))
-
-    def _inputs(self, texts: list[str], tokens: int | None = None) -> list[Inputs]:
-        return batches(
-            self._tokenizer,
-            texts,
-            max_tokens=tokens or self._source.max_tokens,
-            pad_token_id=self._pad,
-            size=MEASURED_BATCH,
-        )
 
     def _figure(self, task: Task, windows: list[list[Window]], side: str, encode: Encode) -> float:
         def advance(share: float) -> None:
@@ -385,6 +445,65 @@ class Gate:
         return figure(task, vectors, side)
 
 
+class PairGate(Judge):
+    """Measures the scores of a cross-encoder's graphs, and the orders that they give.
+
+    Args:
+        source: the checkpoint in fp32.
+        tokenizer: the bundle's tokenizer, for the source's window.
+        pairs: pairs as ``make_pairs`` gives them.
+        options: threads, report and thresholds of ``Judge``.
+    """
+
+    kind = "pairs"
+
+    def __init__(
+        self, source: PairSource, tokenizer: PairTokenizer, pairs: Sequence[Pair], **options: Any
+    ) -> None:
+        super().__init__(source, pairs, **options)
+        self._source, self._tokenizer = source, tokenizer
+
+    def _exact(self, items: Sequence[Pair]) -> np.ndarray:
+        return reference_scores(self._source, items)
+
+    def _inputs(self, items: Sequence[Pair], size: int, tokens: int | None = None) -> list[Inputs]:
+        longest = min(tokens or self._source.max_tokens, self._source.max_tokens)
+        tokenizer = self._tokenizer if tokens is None else self._tokenizer.shortened(longest)
+        return pair_inputs(pair_rows(tokenizer, items), size, self._pad)
+
+    def calibration(self, texts: Sequence[str]) -> Callable[[int], list[Inputs]]:
+        """See ``Judge``."""
+        rows = pair_rows(self._tokenizer, make_pairs(texts, self._tokenizer))
+        return lambda size: pair_inputs(
+            rows if size == 1 else sorted(rows, key=len), size, self._pad
+        )
+
+    def _refuse_trace(self, found: np.ndarray, reference: np.ndarray) -> None:
+        worst = float(np.abs(found - reference).max() / max(1.0, float(np.abs(reference).max())))
+        if worst > _TRACED_SCORE:
+            raise ExportError(
+                f"{self._name}: the traced graph computes other scores than the source "
+                f"(largest difference {worst:.4f} of their size), before any rounding"
+            )
+
+    def _compared(
+        self, name: PrecisionName, engine: str, found: np.ndarray, reference: np.ndarray
+    ) -> tuple[AnyParity, np.ndarray]:
+        errors = np.abs(score(found) - score(reference))[:, 0]
+        tau, first = same_order(found[:, 0], reference[:, 0])
+        parity = RankParity(
+            queries=-(-len(found) // TEXTS),
+            pairs=len(found),
+            kendall_tau=round(tau, 7),
+            same_first=round(first, 7),
+            score_error_mean=round(float(errors.mean()), 7),
+            score_error_max=round(float(errors.max()), 7),
+            engine=engine,
+            thresholds=rank_limits(name, self._given),
+        )
+        return parity, -errors
+
+
 def measure_all(
     judge: Judge, graphs: Mapping[PrecisionName, Path]
 ) -> dict[PrecisionName, AnyParity]:
@@ -395,130 +514,3 @@ def measure_all(
     """
     found = {name: judge.parity(name, graph).parity for name, graph in graphs.items()}
     return {name: judge.with_losses(name, graphs[name], one) for name, one in found.items()}
-
-
-def timed(
-    encode: Encode, inputs: Sequence[Inputs], advance: Callable[[float], None]
-) -> tuple[np.ndarray, float]:
-    """A graph's outputs for all inputs, and the seconds that it took for them."""
-    found, seconds = [], 0.0
-    for number, batch in enumerate(inputs):
-        advance(number / len(inputs))
-        began = time.perf_counter()
-        found.append(encode(batch))
-        seconds += time.perf_counter() - began
-    return np.concatenate(found), seconds
-
-
-def sample(closeness: np.ndarray) -> list[int]:
-    """Positions of a few texts: half of them with the largest errors, half of all."""
-    order = np.argsort(closeness, kind="stable")
-    half = _SAMPLE // 2
-    rest = order[half:]
-    return [int(one) for one in (*order[:half], *rest[:: max(1, len(rest) // half)][:half])]
-
-
-# The gate for re-rankers: compares orders and scores with those of the checkpoint.
-
-_TRACED_PAIRS = 16
-# largest difference of outputs between the source and the fp32 graph, as a share of their size
-_TRACED = 1e-3
-
-
-class PairGate:
-    """Measures the graphs of one cross-encoder.
-
-    Args:
-        source: the checkpoint in fp32.
-        tokenizer: the bundle's tokenizer, for the source's window.
-        pairs: pairs as ``make_pairs`` gives them.
-        threads: processor threads of the engines.
-        report: called with each step and its progress.
-        thresholds: thresholds that replace the usual ones.
-    """
-
-    def __init__(
-        self,
-        source: PairSource,
-        tokenizer: PairTokenizer,
-        pairs: Sequence[Pair],
-        *,
-        threads: int,
-        report: Report,
-        thresholds: Given | None = None,
-    ) -> None:
-        self._source, self._tokenizer, self._pairs = source, tokenizer, pairs
-        self._threads, self._report, self._given = threads, report, thresholds
-        self._pad = int(source.tokenizer.pad_token_id)
-        self._rows = pair_rows(tokenizer, pairs)
-        # rows of similar length need little padding
-        self._order = np.argsort([len(row) for row in self._rows], kind="stable")
-
-    @cached_property
-    def _reference(self) -> np.ndarray:
-        step = f"scoring {len(self._pairs)} pairs with the source"
-        found = []
-        for start in range(0, len(self._pairs), MEASURED_BATCH):
-            self._report(step, start / len(self._pairs))
-            found.append(
-                reference_scores(self._source, self._pairs[start : start + MEASURED_BATCH])
-            )
-        return np.concatenate(found)
-
-    def check_trace(self, fp32: Path) -> None:
-        """Compare the fp32 graph with the source on a few pairs.
-
-        Raises:
-            ExportError: the graph computes something else, or a score is not finite.
-        """
-        self._report(f"comparing the fp32 graph with the source on {_TRACED_PAIRS} pairs")
-        reference = reference_scores(self._source, self._pairs[:_TRACED_PAIRS])
-        _, encode = open_engine("fp16", fp32, threads=self._threads)
-        batches = pair_inputs(self._rows[:_TRACED_PAIRS], MEASURED_BATCH, self._pad)
-        found = np.concatenate([encode(batch) for batch in batches])
-        check_values(self._source.name, {"the source": reference, "the traced graph": found})
-        worst = float(np.abs(found - reference).max() / max(1.0, float(np.abs(reference).max())))
-        if worst > _TRACED:
-            raise ExportError(
-                f"{self._source.name}: the traced graph computes other scores than the source "
-                f"(largest difference {worst:.4f} of their size), before any rounding"
-            )
-
-    def parity(self, name: PrecisionName, graph: Path) -> Measured:
-        """Measure a graph: its constants, and its scores of the pairs.
-
-        Raises:
-            ExportError: the graph contains or returns values that are not finite.
-        """
-        check_graph(name, graph)
-        reference = self._reference
-        engine, encode = open_engine(name, graph, threads=self._threads)
-        step = f"measuring the {name} graph"
-        batches = pair_inputs([self._rows[i] for i in self._order], MEASURED_BATCH, self._pad)
-        outputs, seconds = timed(encode, batches, lambda share: self._report(step, share))
-        logits = np.empty_like(reference)
-        logits[self._order] = outputs
-        check_values(name, {"the source": reference, "the graph": logits})
-        errors = np.abs(score(logits) - score(reference))[:, 0]
-        tau, first = same_order(logits[:, 0], reference[:, 0])
-        parity = RankParity(
-            queries=-(-len(self._pairs) // TEXTS),
-            pairs=len(self._pairs),
-            kendall_tau=round(tau, 7),
-            same_first=round(first, 7),
-            score_error_mean=round(float(errors.mean()), 7),
-            score_error_max=round(float(errors.max()), 7),
-            engine=engine,
-            thresholds=rank_limits(name, self._given),
-        )
-        return Measured(parity, -errors, seconds)
-
-    def with_losses(self, name: PrecisionName, graph: Path, parity: AnyParity) -> AnyParity:
-        """``parity``, because there are no tasks for re-rankers."""
-        return parity
-
-    def sample(self, measured: Measured) -> list[Inputs]:
-        """The beginnings of some pairs: half of them with the largest errors, half of all."""
-        chosen = [self._pairs[number] for number in sample(measured.closeness)]
-        short = self._tokenizer.shortened(min(SAMPLE_TOKENS, self._source.max_tokens))
-        return pair_inputs(pair_rows(short, chosen), MEASURED_BATCH, self._pad)

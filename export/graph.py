@@ -17,7 +17,7 @@ from export import attention
 from export.attention import tabled_buckets, tabled_rotations
 from export.errors import ExportError
 from export.onnx_folder import GraphEncoder
-from export.source import BRANCH, PairSource, Source
+from export.source import BRANCH, AnySource, PairSource, Source
 from export.storage import copy, fits, save
 
 # Put pooling and normalisation behind a graph that a source brings along.
@@ -225,12 +225,15 @@ def _after(source: Source) -> Sequence[nn.Module]:
     return source.after[:-1] if source.normalises else source.after
 
 
-def write_graph(source: Source, path: Path) -> None:
+def write_graph(source: AnySource, path: Path) -> None:
     """Write ``source`` as an fp32 ONNX file with dynamic batch and tokens.
 
     Raises:
         ExportError: the source is a graph with operators that cannot be converted.
     """
+    if isinstance(source, PairSource):
+        _write_pair_graph(source, path)
+        return
     encoder = source.encoder
     if isinstance(encoder, GraphEncoder):
         write_joined(encoder, source, path)
@@ -337,7 +340,7 @@ class PairScorer(nn.Module):
         return logits
 
 
-def write_pair_graph(source: PairSource, path: Path) -> None:
+def _write_pair_graph(source: PairSource, path: Path) -> None:
     """Write ``source`` as an fp32 ONNX file with dynamic batch and tokens.
 
     The nodes behind the encoder get names below ``/tail/``, so they stay in fp32 as the pooling of

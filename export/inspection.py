@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,15 +22,14 @@ from docsplit.bundles.manifest import (
     Repair,
     RerankerManifest,
     TaskParity,
+    WindowWeights,
 )
-from docsplit.windowing.windows import Weighing
 from export.errors import ExportError
 from export.options import add_gate_options, add_options, held_out
 from export.progress import Progress, Report, unreported
 from export.thresholds import AnyParity, agreed, check_figures, misses, refusal
 
 if TYPE_CHECKING:
-    from export.gate import Judge
     from export.tasks import HeldOut
 
 
@@ -251,8 +249,6 @@ def verify_main(arguments: Sequence[str]) -> int:
         parser.error("--paragraphs: parity needs at least 200")
     opened = bundle.load_any(given.bundle)
     source = given.source or opened.manifest.lineage.source
-    from rich.console import Console
-
     from export.requirements import absence
 
     # the lineage has a folder's name, never its path
@@ -329,121 +325,55 @@ def verify(
         report: called with each step and its progress.
         thresholds: thresholds that replace those of the bundle.
 
-        Raises:
-            ExportError: the source is another one, there is too little text, or the gate refuses a
-                graph.
-            DataError: the held-out data cannot be read.
+    Raises:
+        ExportError: the source is another one, there is too little text, or the gate refuses a
+            graph.
+        DataError: the held-out data cannot be read.
     """
     import torch
+    from tokenizers import Tokenizer
 
     from export.engines import can_run
-    from export.gate import measure_all
+    from export.gate import check_weights, measure_all
+    from export.pipeline import open_gate
+    from export.source import check_no_tasks, open_checkpoint
+    from export.tasks import read_tasks
+    from export.texts import PEPS, read_passages
 
     torch.set_num_threads(threads)
     given = dict(thresholds or {})
-    check_figures(given, reranker=isinstance(opened, RerankerBundle))
-    options = _Options(
+    manifest, reranker = opened.manifest, isinstance(opened, RerankerBundle)
+    check_figures(given, reranker=reranker)
+    if reranker:
+        check_no_tasks(source, held_out)
+    precisions = manifest.precisions
+    checkpoint = open_checkpoint(
         source,
+        reranker=reranker,
+        max_tokens=manifest.max_tokens,
         trust_remote_code=trust_remote_code,
-        calibration=calibration,
-        paragraphs=paragraphs,
-        held_out=held_out,
+        half=any(precision.accepted for precision in precisions.values()),
+        any_family=manifest.lineage.settings.get("through") == "optimum",
+    )
+    if checkpoint.weights_digest() != manifest.lineage.source_sha256:
+        raise ExportError(
+            f"{source} is not the bundle's source: its weights differ; name the checkpoint with "
+            "--source"
+        )
+    check_weights(checkpoint)
+    passages = read_passages(calibration, parity=paragraphs, max_tokens=manifest.max_tokens)
+    gate = open_gate(
+        checkpoint,
+        Tokenizer.from_file(str(opened.path(TOKENIZER))),
+        passages.parity,
+        read_tasks(held_out, calibration or PEPS, passages.calibration),
         threads=threads,
         report=report,
-        thresholds=agreed(opened.manifest) | given,
+        thresholds=agreed(manifest) | given,
+        weights=manifest.window_weights if isinstance(manifest, Manifest) else WindowWeights(),
     )
-    judge = (
-        _pair_gate(opened, options)
-        if isinstance(opened, RerankerBundle)
-        else _gate(opened, options)
-    )
-    precisions = opened.manifest.precisions
-    found = measure_all(judge, {n: opened.graph(n) for n in precisions if can_run(n)})
+    found = measure_all(gate, {n: opened.graph(n) for n in precisions if can_run(n)})
     for name, parity in found.items():
         if misses(parity) and not precisions[name].accepted:
             raise refusal(name, parity)
     return found
-
-
-@dataclass(frozen=True)
-class _Options:
-    source: str
-    trust_remote_code: bool
-    calibration: Path | None
-    paragraphs: int
-    held_out: HeldOut
-    threads: int
-    report: Report
-    thresholds: Mapping[str, float]
-
-    def check(self, manifest: Contents[Any], digest: str) -> None:
-        """Refuse a checkpoint whose weights have another digest than the bundle's source."""
-        if digest != manifest.lineage.source_sha256:
-            raise ExportError(
-                f"{self.source} is not the bundle's source: its weights differ; name the "
-                "checkpoint with --source"
-            )
-
-
-def _gate(opened: Bundle, options: _Options) -> Judge:
-    from tokenizers import Tokenizer
-
-    from export.gate import Gate, check_weights
-    from export.source import open_source
-    from export.tasks import read_tasks
-    from export.texts import PEPS, read_passages
-
-    manifest = opened.manifest
-    checkpoint = open_source(
-        options.source,
-        max_tokens=manifest.max_tokens,
-        trust_remote_code=options.trust_remote_code,
-        half=any(precision.accepted for precision in manifest.precisions.values()),
-        any_family=manifest.lineage.settings.get("through") == "optimum",
-    )
-    options.check(manifest, checkpoint.weights_digest())
-    check_weights(checkpoint)
-    passages = read_passages(
-        options.calibration, parity=options.paragraphs, max_tokens=manifest.max_tokens
-    )
-    tasks = read_tasks(options.held_out, options.calibration or PEPS, passages.calibration)
-    weights = opened.manifest.window_weights
-    return Gate(
-        checkpoint,
-        Tokenizer.from_file(str(opened.path(TOKENIZER))),
-        passages.parity,
-        tasks,
-        threads=options.threads,
-        report=options.report,
-        thresholds=options.thresholds,
-        weighing=Weighing(weights.unit, weights.first),
-    )
-
-
-def _pair_gate(opened: RerankerBundle, options: _Options) -> Judge:
-    from docsplit.windowing.pairs import PairTokenizer
-    from export.gate import PairGate, check_weights
-    from export.source import check_no_tasks, open_pair_source
-    from export.texts import make_pairs, read_passages
-
-    check_no_tasks(options.source, options.held_out)
-    manifest = opened.manifest
-    checkpoint = open_pair_source(
-        options.source,
-        max_tokens=manifest.max_tokens,
-        trust_remote_code=options.trust_remote_code,
-    )
-    options.check(manifest, checkpoint.weights_digest())
-    check_weights(checkpoint)
-    passages = read_passages(
-        options.calibration, parity=options.paragraphs, max_tokens=manifest.max_tokens
-    )
-    tokenizer = PairTokenizer(opened.path(TOKENIZER), manifest.max_tokens, manifest.segment_offset)
-    return PairGate(
-        checkpoint,
-        tokenizer,
-        make_pairs(passages.parity, tokenizer),
-        threads=options.threads,
-        report=options.report,
-        thresholds=options.thresholds,
-    )

@@ -10,9 +10,10 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from importlib.metadata import version
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
+from tokenizers import Tokenizer
 
 from docsplit.bundles.format import load_any, seal, seal_reranker
 from docsplit.bundles.manifest import (
@@ -33,33 +34,23 @@ from export.attention import LONG_MODEL_TYPE
 from export.engines import Inputs, check_device
 from export.errors import ExportError, IncompleteError
 from export.gate import MEASURED_BATCH, Gate, Judge, PairGate, check_weights
-from export.graph import OPSET, write_graph, write_pair_graph
+from export.graph import OPSET, write_graph
 from export.optimum import Optimum, compare, write_graphs
 from export.progress import Report, unreported
 from export.repair import Half, Integer, Made, make
 from export.requirements import licence
 from export.source import (
     STATIC_MODEL_TYPE,
+    AnySource,
     Checkpoint,
     PairSource,
-    Source,
     check_no_tasks,
-    describe,
-    open_pair_source,
-    open_source,
+    is_reranker,
+    open_checkpoint,
 )
-from export.tasks import HeldOut, read_tasks
-from export.texts import (
-    PEPS,
-    batches,
-    check_prompts,
-    make_pairs,
-    pair_inputs,
-    pair_rows,
-    read_passages,
-    write_tokenizer,
-)
-from export.thresholds import check_figures, misses, refusal
+from export.tasks import HeldOut, Task, read_tasks
+from export.texts import PEPS, check_prompts, make_pairs, read_passages, write_tokenizer
+from export.thresholds import Given, check_figures, misses, refusal
 
 # The folder of a new bundle.
 
@@ -374,8 +365,8 @@ def export(
     request: Request,
     report: Report = unreported,
     note: Callable[[str], None] = lambda line: None,
-) -> Manifest:
-    """Write the bundle of an encoder.
+) -> Manifest | RerankerManifest:
+    """Write the bundle of an encoder or of a cross-encoder.
 
     The function writes the bundle to a temporary folder next to ``dest``. It renames the folder
     when the bundle is complete and has passed the gate. A failure does not change ``dest``. If one
@@ -394,12 +385,16 @@ def export(
         DataError: the held-out data cannot be read.
         BundleError: the manifest is not valid.
     """
-    check_figures(request.thresholds)
     dest = prepare(request)
+    reranker = is_reranker(request.source, trusted=request.trust_remote_code)
+    check_figures(request.thresholds, reranker=reranker)
+    if reranker:
+        _check_pair_request(request)
     optimum = Optimum(request.optimum_cli) if request.through == "optimum" else None
     report("opening the source")
-    source = open_source(
+    source = open_checkpoint(
         request.source,
+        reranker=reranker,
         source_name=request.source_name,
         max_tokens=request.max_tokens,
         trust_remote_code=request.trust_remote_code,
@@ -423,8 +418,7 @@ def export(
         bundle.mkdir()
         report("writing the tokenizer")
         tokenizer = write_tokenizer(source, bundle, [*passages.calibration, *passages.parity])
-        check_prompts(source, tokenizer)
-        gate = Gate(
+        gate = open_gate(
             source,
             tokenizer,
             passages.parity,
@@ -432,11 +426,11 @@ def export(
             threads=request.threads,
             report=report,
             thresholds=request.thresholds,
-            weighing=Weighing(request.window_weights.unit, request.window_weights.first),
+            weights=request.window_weights,
         )
         fp32 = scratch / "model.onnx"
         optimised = None
-        if optimum is None:
+        if optimum is None or isinstance(source, PairSource):
             report("tracing the fp32 graph")
             write_graph(source, fp32)
         else:
@@ -445,15 +439,7 @@ def export(
             if optimised.left_out is not None:
                 note(f"optimum did not optimise the graph: {optimised.left_out}")
         gate.check_trace(fp32)
-
-        def calibration(size: int) -> list[Inputs]:
-            # texts of similar length need little padding
-            texts = passages.calibration if size == 1 else sorted(passages.calibration, key=len)
-            pad = int(source.tokenizer.pad_token_id)
-            return batches(
-                tokenizer, texts, max_tokens=source.max_tokens, pad_token_id=pad, size=size
-            )
-
+        calibration = gate.calibration(passages.calibration)
         forms = Forms(
             source,
             fp32,
@@ -468,48 +454,84 @@ def export(
             note=note,
         )
         written = forms.make(precisions, bundle)
-        made = {name: Precision.model_validate(form) for name, form in written.forms.items()}
-        if optimised is not None and "fp16" in made:
+        if isinstance(gate, Gate) and optimised is not None and "fp16" in written.forms:
+            form = Precision.model_validate(written.forms["fp16"])
             compared = compare(
-                source,
+                gate.source,
                 gate,
-                made["fp16"],
-                bundle / made["fp16"].file,
+                form,
+                bundle / form.file,
                 calibration(MEASURED_BATCH),
                 scratch,
                 threads=request.threads,
                 report=report,
             )
-            made["fp16"] = made["fp16"].model_copy(update={"comparison": compared})
+            written.forms["fp16"]["comparison"] = compared
             for line in compared.lines():
                 note(f"fp16: {line}")
         report("sealing the bundle")
-        manifest = seal(
+        packages = {} if optimised is None else dict(optimised.packages)
+        lineage = _lineage(source, request, len(passages.calibration), packages)
+        manifest = _seal(
             bundle,
+            request,
+            source,
+            gate,
+            written,
             name=request.name or dest.name,
-            dimensions=gate.dimensions,
-            pooling=source.pooling,
-            window_weights=request.window_weights,
-            max_tokens=source.max_tokens,
-            pad_token_id=source.tokenizer.pad_token_id,
-            prompts=source.prompts,
-            default_prompt=source.default_prompt,
-            matryoshka=source.matryoshka,
-            precisions=made,
             licence=terms,
-            lineage=_lineage(
-                source,
-                request,
-                len(passages.calibration),
-                {} if optimised is None else optimised.packages,
-            ),
+            lineage=lineage,
         )
         put_in_place(bundle, dest, scratch, force=request.force, failed=written.failed.keys())
     written.check_complete(dest)
     return manifest
 
 
-def _precisions(request: Request, source: Source) -> Sequence[PrecisionName]:
+def open_gate(
+    source: AnySource,
+    tokenizer: Tokenizer,
+    passages: list[str],
+    tasks: Sequence[Task],
+    *,
+    threads: int,
+    report: Report,
+    thresholds: Given,
+    weights: WindowWeights,
+) -> Gate | PairGate:
+    """The gate of an encoder, or that of a re-ranker, which measures no tasks.
+
+    Raises:
+        ExportError: a prompt of the encoder fills a window.
+    """
+    if isinstance(source, PairSource):
+        joint = PairTokenizer(tokenizer, source.max_tokens, source.segment_offset)
+        pairs = make_pairs(passages, joint)
+        return PairGate(source, joint, pairs, threads=threads, report=report, thresholds=thresholds)
+    check_prompts(source, tokenizer)
+    return Gate(
+        source,
+        tokenizer,
+        passages,
+        tasks,
+        threads=threads,
+        report=report,
+        thresholds=thresholds,
+        weighing=Weighing(weights.unit, weights.first),
+    )
+
+
+def _check_pair_request(request: Request) -> None:
+    """Refuse options that only encoders have."""
+    check_no_tasks(request.source, request.held_out)
+    if request.through != "torch":
+        raise ExportError(f"{request.source}: is a re-ranker; --through optimum exports encoders")
+    if request.window_weights != WindowWeights():
+        raise ExportError(
+            f"{request.source}: is a re-ranker; only encoders have weights of windows"
+        )
+
+
+def _precisions(request: Request, source: AnySource) -> Sequence[PrecisionName]:
     why = _ONLY_FP16.get(source.encoder.config.model_type)
     if request.precisions is None:
         return ("fp16", "int8") if why is None else ("fp16",)
@@ -518,7 +540,9 @@ def _precisions(request: Request, source: Source) -> Sequence[PrecisionName]:
     return request.precisions
 
 
-def _check_accepted(request: Request, source: Source, precisions: Sequence[PrecisionName]) -> None:
+def _check_accepted(
+    request: Request, source: AnySource, precisions: Sequence[PrecisionName]
+) -> None:
     """Refuse forms that nobody verifies, unless the user accepts each by name."""
     left = [name for name in precisions if name not in request.accept]
     if source.unverified is not None and left:
@@ -528,8 +552,37 @@ def _check_accepted(request: Request, source: Source, precisions: Sequence[Preci
         )
 
 
+def _seal(
+    bundle: Path,
+    request: Request,
+    source: AnySource,
+    gate: Gate | PairGate,
+    written: Written,
+    **common: Any,
+) -> Manifest | RerankerManifest:
+    common |= {"max_tokens": source.max_tokens, "pad_token_id": source.tokenizer.pad_token_id}
+    forms = written.forms.items()
+    if isinstance(source, PairSource):
+        made = {name: RankedPrecision.model_validate(form) for name, form in forms}
+        return seal_reranker(
+            bundle, segment_offset=source.segment_offset, precisions=made, **common
+        )
+    assert isinstance(gate, Gate)  # noqa: S101 - open_gate gives encoders this one
+    return seal(
+        bundle,
+        dimensions=gate.dimensions,
+        pooling=source.pooling,
+        window_weights=request.window_weights,
+        prompts=source.prompts,
+        default_prompt=source.default_prompt,
+        matryoshka=source.matryoshka,
+        precisions={name: Precision.model_validate(form) for name, form in forms},
+        **common,
+    )
+
+
 def _lineage(
-    source: Source, request: Request, calibration: int, packages: Mapping[str, str]
+    source: AnySource, request: Request, calibration: int, packages: Mapping[str, str]
 ) -> dict[str, object]:
     return {
         "source": source.name,
@@ -537,8 +590,7 @@ def _lineage(
         "settings": {
             "architecture": type(source.encoder).__name__,
             "source_max_tokens": source.trained_tokens,
-            "source_normalises": source.normalises,
-            "source_modules": describe(source.after),
+            **source.settings,
             "opset": OPSET,
             "calibration": request.calibration.name if request.calibration else "examples/peps",
             "calibration_passages": calibration,
@@ -546,109 +598,4 @@ def _lineage(
             "through": request.through,
         },
         "packages": {**versions(), **packages},
-    }
-
-
-# Turn a cross-encoder into a bundle for re-ranking, or write nothing.
-
-
-def export_reranker(
-    request: Request,
-    report: Report = unreported,
-    note: Callable[[str], None] = lambda line: None,
-) -> RerankerManifest:
-    """Write the bundle; arguments and errors are those of ``export.pipeline.export``."""
-    check_figures(request.thresholds, reranker=True)
-    check_no_tasks(request.source, request.held_out)
-    if request.through != "torch":
-        raise ExportError(f"{request.source}: is a re-ranker; --through optimum exports encoders")
-    if request.window_weights != WindowWeights():
-        raise ExportError(
-            f"{request.source}: is a re-ranker; only encoders have weights of windows"
-        )
-    dest = prepare(request)
-    report("opening the source")
-    source = open_pair_source(
-        request.source,
-        source_name=request.source_name,
-        max_tokens=request.max_tokens,
-        trust_remote_code=request.trust_remote_code,
-    )
-    terms = request.licence or licence(source.name, source.card)
-    report("checking the weights")
-    check_weights(source)
-    passages = read_passages(
-        request.calibration, parity=request.paragraphs, max_tokens=source.max_tokens
-    )
-    dest.parent.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as folder:
-        scratch = Path(folder)
-        bundle = scratch / "bundle"
-        bundle.mkdir()
-        report("writing the tokenizer")
-        tokenizer = write_tokenizer(source, bundle, [*passages.calibration, *passages.parity])
-        joint = PairTokenizer(tokenizer, source.max_tokens, source.segment_offset)
-        gate = PairGate(
-            source,
-            joint,
-            make_pairs(passages.parity, joint),
-            threads=request.threads,
-            report=report,
-            thresholds=request.thresholds,
-        )
-        report("tracing the fp32 graph")
-        fp32 = scratch / "model.onnx"
-        write_pair_graph(source, fp32)
-        gate.check_trace(fp32)
-        real = pair_rows(joint, make_pairs(passages.calibration, joint))
-
-        def calibration(size: int) -> list[Inputs]:
-            # rows of similar length need little padding
-            found = real if size == 1 else sorted(real, key=len)
-            return pair_inputs(found, size, int(source.tokenizer.pad_token_id))
-
-        forms = Forms(
-            source,
-            fp32,
-            calibration,
-            gate,
-            keep_float=request.keep_float,
-            accept=request.accept,
-            threads=request.threads,
-            report=report,
-            note=note,
-        )
-        written = forms.make(request.precisions or ("fp16", "int8"), bundle)
-        report("sealing the bundle")
-        manifest = seal_reranker(
-            bundle,
-            name=request.name or dest.name,
-            max_tokens=source.max_tokens,
-            pad_token_id=source.tokenizer.pad_token_id,
-            segment_offset=source.segment_offset,
-            precisions={
-                name: RankedPrecision.model_validate(form) for name, form in written.forms.items()
-            },
-            licence=terms,
-            lineage=_pair_lineage(source, request, len(passages.calibration)),
-        )
-        put_in_place(bundle, dest, scratch, force=request.force, failed=written.failed.keys())
-    written.check_complete(dest)
-    return manifest
-
-
-def _pair_lineage(source: PairSource, request: Request, calibration: int) -> dict[str, object]:
-    return {
-        "source": source.name,
-        "source_sha256": source.weights_digest(),
-        "settings": {
-            "architecture": type(source.encoder).__name__,
-            "source_max_tokens": source.trained_tokens,
-            "source_activation": source.activation,
-            "opset": OPSET,
-            "calibration": request.calibration.name if request.calibration else "examples/peps",
-            "calibration_passages": calibration,
-            "keep_float": request.keep_float or "",
-        },
-        "packages": versions(),
     }

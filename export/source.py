@@ -378,6 +378,11 @@ class Source:
         """What nobody checked about the source; None if there is nothing."""
         return UNVERIFIED if getattr(self.encoder, "unverified", False) else None
 
+    @property
+    def settings(self) -> dict[str, object]:
+        """How it computes, for the lineage."""
+        return {"source_normalises": self.normalises, "source_modules": describe(self.after)}
+
     def weights_digest(self) -> str:
         """SHA-256 over the named tensors: name, dtype, shape and bytes of each.
 
@@ -560,6 +565,16 @@ class PairSource:
         """The module that holds all weights."""
         return self.encoder
 
+    @property
+    def unverified(self) -> str | None:
+        """Nothing: only graphs of encoders may be unverified."""
+        return None
+
+    @property
+    def settings(self) -> dict[str, object]:
+        """How it computes, for the lineage."""
+        return {"source_activation": self.activation}
+
     def weights_digest(self) -> str:
         """SHA-256 over the named tensors."""
         return digest(sorted(self.encoder.state_dict().items()))
@@ -710,3 +725,15 @@ def _json(source: str, name: str) -> dict[str, Any]:
     except ValueError as error:
         raise ExportError(f"{source}: {name} is no JSON") from error
     return found if isinstance(found, dict) else {}
+
+
+AnySource = Source | PairSource
+
+
+def open_checkpoint(
+    source: str, *, reranker: bool, half: bool = False, any_family: bool = False, **options: Any
+) -> AnySource:
+    """Open an encoder as ``open_source`` does, or a cross-encoder as ``open_pair_source`` does."""
+    if reranker:
+        return open_pair_source(source, **options)
+    return open_source(source, half=half, any_family=any_family, **options)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -65,7 +66,7 @@ def test_a_bundle_holds_what_the_card_declares(
         precisions=("fp16",),
         thresholds={"fp16.neighbour_agreement": 0.7},
     )
-    made = run(request)
+    made: Any = run(request)
     assert (made.licence, made.matryoshka) == ("Apache-2.0", [16, 8])
     # lengths do not change a vector
     assert made.content_hash() == made.model_copy(update={"matryoshka": []}).content_hash()

@@ -141,7 +141,7 @@ def test_vectors_equal_those_of_sentence_transformers(
     folder = save_sentence_transformer(
         encoder, tmp_path / "model", pooling=pooling, normalise=pooling == "mean"
     )
-    manifest = run(order(folder, tmp_path / "bundle"))
+    manifest: Any = run(order(folder, tmp_path / "bundle"))
     assert manifest.pooling == pooling
     assert sum(manifest.precisions["fp16"].kernels.values()) > 0
     vectors = encode(load(tmp_path / "bundle"), sentences, size=16)

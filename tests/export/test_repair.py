@@ -112,7 +112,7 @@ def test_fp16_keeps_operators_until_it_holds(
 @pytest.mark.skipif(not detect().int8, reason="sums of int8 products saturate on this processor")
 def test_int8_keeps_operators_until_it_holds(order: Order, tmp_path: Path) -> None:
     thresholds = {"int8.cosine_mean": 0.99997}
-    made = run(order(tmp_path / "bundle", "int8", thresholds=thresholds)).precisions["int8"]
+    made: Any = run(order(tmp_path / "bundle", "int8", thresholds=thresholds)).precisions["int8"]
     assert made.repair is not None
     assert made.repair.before["cosine_mean"] < 0.99997 <= made.parity.cosine_mean
     assert made.parity.thresholds["cosine_mean"] == 0.99997

@@ -24,8 +24,8 @@ from export.__main__ import main
 from export.engines import open_engine, openvino_engine
 from export.errors import ExportError
 from export.gate import PairGate
-from export.graph import write_pair_graph
-from export.pipeline import Request, export_reranker
+from export.graph import write_graph
+from export.pipeline import Request, export
 from export.progress import unreported
 from export.source import is_reranker, open_pair_source
 from export.tasks import HeldOut
@@ -174,7 +174,7 @@ def test_every_family_traces(
     fast = source.tokenizer.backend_tokenizer
     joint = PairTokenizer(fast, source.max_tokens)
     gate = PairGate(source, joint, make_pairs(sentences, joint), threads=1, report=unreported)
-    write_pair_graph(source, tmp_path / "model.onnx")
+    write_graph(source, tmp_path / "model.onnx")
     gate.check_trace(tmp_path / "model.onnx")
     # the control: other weights give other scores
     with torch.no_grad():
@@ -211,7 +211,7 @@ def test_what_only_encoders_have_is_refused(
         open_pair_source(str(labels))
     tasks = HeldOut(retrieval=[tmp_path])
     with pytest.raises(ExportError, match="--retrieval and --probe measure encoders only"):
-        export_reranker(Request(str(checkpoint), tmp_path / "bundle", held_out=tasks))
+        export(Request(str(checkpoint), tmp_path / "bundle", held_out=tasks))
     flags = ["--threshold", "int8.cosine_min=.9", "--licence", "MIT"]
     assert main([str(checkpoint), str(tmp_path / "bundle"), *flags]) == 1
     assert "a re-ranker is measured by kendall_tau" in " ".join(capsys.readouterr().err.split())

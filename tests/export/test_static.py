@@ -77,7 +77,7 @@ def order(folder: Path, dest: Path, text_file: Path) -> Request:
 def test_a_bundle_agrees_with_sentence_transformers(
     folder: Path, text_file: Path, sentences: list[str], tmp_path: Path
 ) -> None:
-    made = run(order(folder, tmp_path / "bundle", text_file))
+    made: Any = run(order(folder, tmp_path / "bundle", text_file))
     assert (made.dimensions, made.pooling, made.max_tokens) == (16, "mean", 8_192)
     assert made.prompts == {"query": "query: "}
     assert list(made.precisions) == ["fp16"]
