@@ -154,8 +154,6 @@ class _Scope(nn.Module):
         return vectors
 
 
-# The encoder with its pooling and normalisation as one ONNX graph, fp32 and unfused.
-
 INPUTS = ("input_ids", "attention_mask")
 OUTPUT = "sentence_embedding"
 # Name scope of pooling and normalisation: fp16 and int8 leave its nodes in fp32.
@@ -314,8 +312,6 @@ def quiet_tracing() -> Iterator[None]:
     finally:
         logger.setLevel(level)
 
-
-# A cross-encoder as one ONNX graph, fp32 and unfused.
 
 LOGITS = "logits"
 

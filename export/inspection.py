@@ -33,9 +33,6 @@ if TYPE_CHECKING:
     from export.tasks import HeldOut
 
 
-# ``docsplit-export inspect``: print the content of a bundle.
-
-
 def main(arguments: Sequence[str]) -> int:
     """Print the content of a bundle; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -218,9 +215,6 @@ def _files(console: Console, manifest: Contents[Any]) -> None:
     for name, entry in manifest.files.items():
         table.add_row(name, f"{entry.bytes / 1e6:.2f}", entry.sha256[:12])
     console.print(table)
-
-
-# ``docsplit-export verify``: check a bundle's digests and repeat its gate.
 
 
 def verify_main(arguments: Sequence[str]) -> int:

@@ -114,9 +114,6 @@ def _graph(folder: Path) -> Path:
     return found[0]
 
 
-# Write the graphs of an encoder through optimum.
-
-
 @dataclass(frozen=True)
 class Optimised:
     """What optimum made of an encoder.
@@ -177,8 +174,6 @@ def _open(plain: Path, source: Source) -> GraphEncoder:
             f"{plain.name}: cannot be opened, which optimum-cli wrote: {first_line(error)}"
         ) from error
 
-
-# Compare the fp16 graph that optimum made with the one traced here, and recommend one.
 
 # A smaller share of the time is noise.
 _NOTABLE = 0.05

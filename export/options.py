@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from export.tasks import HeldOut
 
 
-# The command line's options for the gate. This module imports nothing heavy.
-
-
 def add_gate_options(parser: argparse.ArgumentParser) -> None:
     """Add ``--threshold`` and ``--threads``."""
     parser.add_argument(
@@ -68,9 +65,6 @@ def _threshold(text: str) -> tuple[str, float]:
         return parse(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(str(error)) from error
-
-
-# The command line's options for held-out data. This module imports nothing heavy.
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -124,9 +118,6 @@ def _count(text: str) -> int:
     if number < 1:
         raise argparse.ArgumentTypeError("at least 1 document is needed")
     return number
-
-
-# Let SIGTERM end a command as SIGINT does.
 
 
 @contextmanager

@@ -17,8 +17,6 @@ if TYPE_CHECKING:
     import openvino as ov
 
 
-# Hold graphs in memory and in files, also those that no protobuf message can hold.
-
 # Of weights in one file. A protobuf message ends at 2 GiB, and the graph needs room, too.
 MOST_BYTES = 2_000_000_000
 # smaller constants stay in the graph, where shape inference reads them
@@ -80,8 +78,6 @@ def open_session(model: onnx.ModelProto, options: Any) -> Any:
         save(copy(model), path)
         return ort.InferenceSession(path, options, providers=providers)
 
-
-# Turn a graph in fp16 into one in fp32 that computes the same, without its rounding.
 
 _HALF, _FULL = TensorProto.FLOAT16, TensorProto.FLOAT
 # fp16's lowest number stands for minus infinity in masks

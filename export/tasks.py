@@ -67,9 +67,6 @@ def rank(
     return Ranked(np.asarray(reciprocal), np.asarray(recall), np.asarray(ndcg))
 
 
-# The interface of the gate's tasks: texts to encode and a figure of their vectors.
-
-
 class Task(Protocol):
     """One set of held-out data.
 
@@ -109,8 +106,6 @@ class Task(Protocol):
         ...
 
 
-# Classes of documents predicted from frozen vectors.
-
 _ITERATIONS = 1000
 
 
@@ -147,8 +142,6 @@ class Probe:
         return float((model.predict(test) == self._labelled.test_labels).mean())
 
 
-# Retrieval of the documents that answer a query.
-
 # bounds the scores in memory
 _QUERIES_AT_ONCE = 64
 
@@ -181,8 +174,6 @@ class Retrieval:
         ]
         return float(np.concatenate(found).mean())
 
-
-# The held-out data of the gate's tasks.
 
 # Shorter runs of words can be equal by chance.
 _SHARED_WORDS = 24
@@ -265,8 +256,6 @@ def _check_texts(task: Task, passages: Sequence[str]) -> None:
                 f"{text[:60]!r}; give other text with --calibration"
             )
 
-
-# Limit the quality that a graph may lose at tasks.
 
 # Largest allowed difference between the source's figure and the graph's.
 LIMITS: Mapping[TaskName, float] = {"retrieval": 0.005, "probe": 0.01}

@@ -123,8 +123,6 @@ def _grow(paragraphs: Iterator[str], words: int) -> str:
     return "\n\n".join(taken)
 
 
-# The bundle's tokenizer: the source's tokenizer without truncation and padding.
-
 # of a batch; a long model takes gigabytes for eight of its windows at once
 PADDED_TOKENS = 8_192
 
@@ -206,8 +204,6 @@ def padded(
     names = ("input_ids", "attention_mask")
     return [dict(zip(names, pad(group, pad_token_id), strict=True)) for group in groups]
 
-
-# Pairs of a query and a text, made of real passages.
 
 # texts of one query
 TEXTS = 10

@@ -35,9 +35,6 @@ class StoredArrays:
         partial.replace(path)
 
 
-# Choose the documents of each batch.
-
-
 class BatchOrder:
     """Batches of an endless shuffled stream. The number of a batch determines its documents.
 
@@ -216,8 +213,6 @@ class ClusterOrder:
         shuffled: npt.NDArray[np.int64] = rng.permutation(batches, axis=0)
         return shuffled
 
-
-# Choose the rows that are encoded together.
 
 _CPU = 2_048
 _OTHER = 8_192

@@ -33,8 +33,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 
-# ``docsplit-train average``: average the weights of several encoders.
-
 AVERAGE_DESCRIPTION = """\
 Average the weights of encoders that were trained from the same start.
 
@@ -150,8 +148,6 @@ def _shapes(part: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
     return {key: tuple(value.shape) for key, value in part.items()}
 
 
-# Draws documents from a file or folder and splits them into the halves of DocSplit.
-
 # one document in so many measures the gain and does not fit the map
 _HELD_OUT = 10
 
@@ -228,8 +224,6 @@ def split(text: str, seed: int) -> tuple[str, str]:
         halves[not heads].append(sentence)
     return " ".join(halves[0]), " ".join(halves[1])
 
-
-# Fits the map and measures it.
 
 Floats = NDArray[np.float32]
 # unit vectors of the first and second halves of documents, [documents, dimensions] each
@@ -334,8 +328,6 @@ def _unit(vectors: Floats) -> Floats:
     scaled: Floats = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
     return scaled
 
-
-# ``docsplit-train whiten``: fit a map after an encoder and write both as one encoder.
 
 # lengths of prefixes of principal components that the result declares
 _PREFIXES = (512, 256, 128, 64)

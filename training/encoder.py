@@ -117,8 +117,6 @@ def tile_positions(table: Tensor, offset: int, tokens: int) -> Tensor:
     return torch.cat([table[:offset], positions.repeat(copies, 1)[:tokens]])
 
 
-# A table of token vectors in place of a transformer.
-
 _SEED = 20_000
 # Length of a start vector for each unit of inverse document frequency. The length decides how far
 # a step of the optimiser turns a vector; this one fits a learning rate of .01.
@@ -189,8 +187,6 @@ class StaticBackbone(nn.Module):
         vectors: Tensor = self.table.weight.detach() * self.words.unsqueeze(1)
         return vectors.cpu()
 
-
-# Load start weights as an encoder with pooling.
 
 Pooling = Literal["mean", "cls"]
 _MODES = {
@@ -389,8 +385,6 @@ def _masked_lm_weights(settings: BackboneSettings) -> dict[str, Tensor]:
         wanted = [name for name in names if name.startswith(parts)]
         return {name: held.get_tensor(name).to(torch.float32) for name in wanted}
 
-
-# A frozen encoder whose vectors teach another one.
 
 _SPECIAL = ("cls_token_id", "sep_token_id", "pad_token_id", "mask_token_id", "unk_token_id")
 

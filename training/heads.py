@@ -76,9 +76,6 @@ def embed(
         return vectors
 
 
-# Candidates of the citation head among documents in memory, as in an index of the service.
-
-
 class Searches:
     """Finds documents with vectors and words similar to those of a document.
 
@@ -169,9 +166,6 @@ async def _searches(
         ]
 
 
-# ``docsplit-train citation``: train a citation head from documents and links.
-
-
 def citation_main(arguments: Sequence[str]) -> int:
     """Train a citation head and put it into a bundle; returns the exit status."""
     parser = argparse.ArgumentParser(
@@ -237,9 +231,6 @@ def _read(
     # sorted by id as in the service, so the same documents are held out
     names = sorted(held)
     return [held[name] for name in names], links_among(names, pairs)[0]
-
-
-# ``docsplit-train head``: train a classifier from labelled documents.
 
 
 def classifier_main(arguments: Sequence[str]) -> int:

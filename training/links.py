@@ -200,9 +200,6 @@ def _words(cache: TokenCache, documents: Numbers) -> csr_array:
     return rows
 
 
-# Views of linked documents, with hard negatives.
-
-
 class LinkedViews:
     """A passage of a document, one of a linked document, and some of hard negatives.
 

@@ -111,8 +111,6 @@ def pool_windows(windows: Tensor, view: Tensor, weight: Tensor, views: int) -> T
     return total / mass[:, None]
 
 
-# Masked language modelling, computed only at masked positions.
-
 Ids = npt.NDArray[np.integer[Any]]
 
 _BLOCK = 2048
@@ -251,9 +249,6 @@ def masked_lm_gradient(
         assert block.grad is not None  # noqa: S101 - set by backward
         gradients.append(block.grad)
     return total, torch.cat(gradients) if gradients else torch.zeros_like(hidden)
-
-
-# Distances to a frozen encoder's vectors.
 
 
 def teacher_loss(first: Tensor, second: Tensor, target: Tensor) -> Tensor:

@@ -109,8 +109,6 @@ def _clock_time(seconds: float) -> str:
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
 
 
-# Progress of embedding: a bar on a terminal, occasional lines elsewhere.
-
 _EMBEDDING_LINE_SECONDS = 30.0
 
 Advance = Callable[[int], None]

@@ -98,8 +98,6 @@ def write_csv(path: Path) -> None:
         writer.writerows(records)
 
 
-# Plot a run.
-
 PLOT = "run.png"
 _SMOOTHING = 0.9
 
@@ -191,9 +189,6 @@ def _smooth(values: list[float]) -> list[float]:
         mass = _SMOOTHING * mass + (1 - _SMOOTHING)
         out.append(mean / mass)
     return out
-
-
-# Data, course, costs and metrics of a run for ``training.json``.
 
 
 def run_record(

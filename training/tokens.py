@@ -55,9 +55,6 @@ def valid(text: str) -> str:
     return text
 
 
-# The plain tokenizer, and the special tokens that it adds to a text.
-
-
 def whole_text_tokenizer(tokenizer: PreTrainedTokenizerBase) -> Tokenizer:
     """The fast tokenizer without the truncation and padding that its file may set."""
     backend: Tokenizer = Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())

@@ -55,9 +55,6 @@ def tokens_of(sentences: Sequence[Ids]) -> Ids:
     return np.concatenate(sentences)
 
 
-# Views that contain the whole document.
-
-
 def simcse(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
     """The same text twice. The views differ only by the encoder's dropout.
 
@@ -73,9 +70,6 @@ def mlm(document: Document, rng: np.random.Generator, context: ViewContext) -> P
     Devlin et al. 2019, "BERT", section 3.1; the baseline of the contrastive report's section 4.
     """
     return list(document), None
-
-
-# Halves of a document.
 
 
 def docsplit(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
@@ -99,9 +93,6 @@ def docsplit(document: Document, rng: np.random.Generator, context: ViewContext)
     )
 
 
-# Two sentences of a document.
-
-
 def coco(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
     """Two different random sentences of the document.
 
@@ -115,9 +106,6 @@ def coco(document: Document, rng: np.random.Generator, context: ViewContext) -> 
         raise ValueError("a document of one sentence has no two sentences")
     first, second = rng.choice(len(document), size=2, replace=False)
     return [document[first]], [document[second]]
-
-
-# Masking whole words.
 
 
 def mask_words(ids: Ids, rng: np.random.Generator, context: ViewContext) -> Ids:
@@ -211,9 +199,6 @@ def _neighbours(
     return ids[start:middle], ids[middle : middle + length]
 
 
-# Views of LA(SER)^3: a text and its elongation, a sentence and the rest of its document.
-
-
 def laser_self(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
     """A sentence and the same sentence repeated m times.
 
@@ -277,9 +262,6 @@ def _anchor(document: Document, rng: np.random.Generator, context: ViewContext) 
     return int(rng.integers(len(document)))
 
 
-# Several objectives in one batch.
-
-
 class Mixture:
     """Views of one of several kinds, chosen at random for each document of a batch.
 
@@ -329,9 +311,6 @@ def view_of(objective: ObjectiveSettings) -> ViewFunction | None:
     return Mixture(kinds[0], kinds[1:], objective.mix_share)
 
 
-# Draw the views of a document of a batch.
-
-
 @dataclass(frozen=True)
 class Drawn:
     """The views of a document.
@@ -365,9 +344,6 @@ class OwnViews:
     def __call__(self, document: int, rng: np.random.Generator) -> Drawn:
         """The views of one document."""
         return Drawn(self._view(self._cache.sentences(document), rng, self._context), document)
-
-
-# Pack a view into rows for the encoder.
 
 
 def pack_windows(view: View, window: int, most: int) -> list[Ids]:

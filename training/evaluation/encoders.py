@@ -95,8 +95,6 @@ class Representation(Protocol):
         ...
 
 
-# Store vectors on disk by revision of the encoder and digest of the text.
-
 _AT_ONCE = 500
 _TABLES = """
 CREATE TABLE IF NOT EXISTS vectors (
@@ -177,8 +175,6 @@ class Store:
         """Close the file."""
         self._database.close()
 
-
-# An encoder that computes no text twice.
 
 _GROUP_TEXTS = 64
 _GROUP_CHARACTERS = 200_000
@@ -282,9 +278,6 @@ def _groups(digests: list[bytes], texts: dict[bytes, str]) -> Iterator[list[byte
     yield group
 
 
-# The control without knowledge: a random direction for each text.
-
-
 class RandomVectors:
     """Uniformly random directions, equal for equal texts, nearly orthogonal for different ones."""
 
@@ -306,9 +299,6 @@ class RandomVectors:
         digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
         draw = np.random.default_rng(int.from_bytes(digest[:16]))
         return draw.standard_normal(self._dimensions)
-
-
-# A placeholder for tasks that measure the texts and need no encoder.
 
 
 class TextsOnly:
@@ -336,8 +326,6 @@ class TextsOnly:
         """None, because it embeds nothing."""
         return None
 
-
-# The control that counts words.
 
 _REVISION = "tf-idf-1"
 _ANY_WORD = r"\w+"
@@ -379,8 +367,6 @@ class TfIdf:
         """None, because the report does not time it."""
         return None
 
-
-# Get vectors from a running service.
 
 KEY_VARIABLE = "DOCSPLIT_KEY"
 _TIMEOUT_SECONDS = 600
@@ -479,9 +465,6 @@ def _said(error: urllib.error.HTTPError) -> str:
     return f"{error.code} {said}{hints.get(error.code, '')}"
 
 
-# The flag for the precision of bundles.
-
-
 def add_precision_flag(parser: argparse.ArgumentParser) -> None:
     """Add ``--precision``."""
     parser.add_argument(
@@ -492,8 +475,6 @@ def add_precision_flag(parser: argparse.ArgumentParser) -> None:
         "chooses on this machine",
     )
 
-
-# Open the encoders that the command line names.
 
 CONTROLS = ("random", "tf-idf")
 _NAMED = re.compile(r"(?P<name>[A-Za-z0-9][A-Za-z0-9 ._+-]*)=(?P<place>.+)")

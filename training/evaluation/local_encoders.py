@@ -86,8 +86,6 @@ class BundleEncoder:
         )
 
 
-# Open a sentence-transformers encoder from a folder or the hub.
-
 Offsets = npt.NDArray[np.int64]
 _CPU_TOKENS = 2048
 _DEVICE_TOKENS = 32_768

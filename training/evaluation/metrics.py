@@ -26,8 +26,6 @@ def macro_f1(truth: Labels, predicted: Labels) -> float:
     return float(f1_score(truth, predicted, average="macro", zero_division=0))
 
 
-# Geometry of sets of vectors.
-
 Floats = npt.NDArray[np.floating]
 
 
@@ -80,8 +78,6 @@ def row_cosines(first: Any, second: Any) -> npt.NDArray[np.float64]:
     return np.asarray(first.multiply(second).sum(axis=1), dtype=np.float64).ravel()
 
 
-# Separate two kinds of pairs by a threshold.
-
 Right = npt.NDArray[np.bool_]
 
 
@@ -123,8 +119,6 @@ def two_fold(positive: Floats, negative: Floats) -> Right:
         right[:, test] = right_sides(positive[test], negative[test], threshold).reshape(2, -1)
     return right.ravel()
 
-
-# Citation retrieval: does a document find the documents that it cites?
 
 _RESAMPLES = 2_000
 _AT_ONCE = 2**18

@@ -206,8 +206,6 @@ class _Order:
         return chosen
 
 
-# Predict classes from features: a perceptron on vectors, a linear SVM on words.
-
 _HELD = 0.1
 _LEAST_HELD = 20
 

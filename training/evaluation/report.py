@@ -169,9 +169,6 @@ _FIGURES: dict[tuple[str, str], list[Reported]] = {
 }
 
 
-# Format numbers and tables.
-
-
 def number(value: float) -> str:
     """Three decimals without a leading zero, as in ``.958`` or ``−.012``."""
     shown = f"{abs(value):.3f}"
@@ -198,8 +195,6 @@ def table(heading: list[str], rows: list[list[str]]) -> str:
     lines = [heading, ["---", *["---:"] * (len(heading) - 1)], *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
-
-# Differences between encoders, with intervals by paired bootstrap.
 
 RESAMPLES = 10_000
 HEADING = ("set", "task", "figure", "encoder", "baseline", "its own", "difference", "95 %", "0 is")
@@ -326,9 +321,6 @@ def _place(task: str, data: str) -> tuple[str, int]:
     return data, list(TASKS).index(task)
 
 
-# The report as Markdown.
-
-
 def render(
     results: Sequence[Result], plots: Sequence[str], baseline: str, found: Sequence[Difference]
 ) -> str:
@@ -393,8 +385,6 @@ def _counts(result: Result) -> str:
         found.append(f"{result.left_out} rows left out because text or partner is missing")
     return ", ".join(found) + "."
 
-
-# Write the report of a folder of results.
 
 MARKDOWN = "report.md"
 JSON = "report.json"

@@ -107,9 +107,6 @@ class Checkpoints:
         return self._folder / f"step-{step:08d}.pt"
 
 
-# Keep the best model of a run, and decide on early stopping.
-
-
 class BestModel:
     """Follows a run's validations.
 
@@ -197,8 +194,6 @@ class BestModel:
         self.stopped = state.get("stopped", False)
         self.first = state.get("best_is_first", False)
 
-
-# Check that a checkpoint belongs to the settings, before a run changes anything in its folder.
 
 # Settings that may change before a run resumes, because they do not change its course.
 _FREE = {

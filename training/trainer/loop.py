@@ -69,9 +69,6 @@ class RunResult:
     model: Path | None
 
 
-# The learning rate and the optimiser.
-
-
 def learning_rate(step: int, total: int, peak: float, warmup: float) -> float:
     """Linear rise during the first share ``warmup`` of the steps, then linear descent to zero.
 
@@ -102,9 +99,6 @@ def adamw(modules: Iterable[nn.Module], weight_decay: float) -> torch.optim.Adam
     )
 
 
-# Stop a run on a signal.
-
-
 class Interruption:
     """SIGINT and SIGTERM request a stop after the current step."""
 
@@ -132,9 +126,6 @@ class Interruption:
             raise KeyboardInterrupt
         self.asked = True
         sys.stderr.write("\nstopping after this step; interrupt again to stop at once\n")
-
-
-# Stop a run that has diverged.
 
 
 class DivergenceWatch:
@@ -208,8 +199,6 @@ class DivergenceWatch:
         self._recent.extend(state["recent"])  # type: ignore[arg-type]
         self._lowest = float(state["lowest"])  # type: ignore[arg-type]
 
-
-# Run a training from settings and write its folder.
 
 MODEL = "model"
 

@@ -153,8 +153,6 @@ def _open_head(settings: Settings, start: Start) -> tuple[MaskedLMHead | None, s
     return head, "checkpoint" if head.adopt(start.head_weights) else "tied, fresh"
 
 
-# Choose the order of a run's documents, and which of a batch are no negatives.
-
 NEIGHBOURHOOD = "neighbourhood.npz"
 NEGATIVES = "hard-negatives.npz"
 _BLOCKS = "neighbourhood-vectors"

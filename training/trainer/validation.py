@@ -76,8 +76,6 @@ def _encode(rows: list[Ids], encoder: Encoder, pad_token_id: int, processes: Pro
     return pooled
 
 
-# Validation without labels: does one part of a document find the other?
-
 SPAN_TOKENS = 64
 _SEED = 20_000
 

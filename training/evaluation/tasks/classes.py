@@ -82,9 +82,6 @@ class Probe(Task):
         )
 
 
-# Few-shot classification.
-
-
 class FewShot(Task):
     """The probe, trained on a few examples of each class."""
 

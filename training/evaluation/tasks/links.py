@@ -70,8 +70,6 @@ def _unlinked(
     return None
 
 
-# Do two documents have a citation link?
-
 TEST_SHARE = 0.4
 
 
@@ -222,8 +220,6 @@ def _linear(vectors: Any, split: PairSplit) -> Right:
     return np.asarray(halves(split.test) == model.predict(features(split.test)))
 
 
-# Does a document find the documents that it cites?
-
 _FOLDS = 5
 _SHORTLIST = 100
 
@@ -347,8 +343,6 @@ def _outcomes(found: Ranked, prefix: str) -> dict[str, npt.NDArray[np.float64]]:
         f"{prefix}ndcg_10": found.ndcg,
     }
 
-
-# Quality by length, for whole documents and for their first windows.
 
 _LEAST = 10
 # The papers' buckets (SimLTE, appendix A) end with "more than 300"; long documents need more.

@@ -66,8 +66,6 @@ class Retrieval(Task):
         )
 
 
-# The elongation attack: a repeated text should keep its meaning.
-
 CHARACTERS = 300
 _TEXTS = 40
 _QUESTIONS = {
@@ -190,8 +188,6 @@ def repeated(text: str, copies: int) -> str:
     return " ".join([text] * copies)
 
 
-# Do two spans come from one document?
-
 SPAN_WORDS = 48
 _LEAST_WORDS = 16
 
@@ -262,9 +258,6 @@ def _rolled(rows: Features) -> Features:
     return rows[np.roll(np.arange(rows.shape[0]), -1)]
 
 
-# Does one half of a document find the other?
-
-
 class Halves(Task):
     """The second halves of all documents, ranked for each first half."""
 
@@ -320,8 +313,6 @@ def _drawn(documents: Sequence[str], options: Options) -> list[str]:
         raise UnfitError("fewer than two different documents have two sentences")
     return found
 
-
-# Geometry of the vectors of documents and sentences.
 
 _SENTENCES = 20
 _SENTENCE_WORDS = 4

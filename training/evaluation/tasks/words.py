@@ -49,8 +49,6 @@ def open_tagger(model: str) -> Any:
         ) from None
 
 
-# How often do documents repeat their nouns and verbs?
-
 _CONTENT = ("NOUN", "PROPN", "VERB")
 _EDGES = (50, 100, 200, 300)
 _COLUMNS = ("words_50", "words_100", "words_200", "words_300", "words_more")
@@ -120,8 +118,6 @@ def redundancy(tagged: list[tuple[str, str]]) -> float | None:
     ]
     return len(content) / len(set(content)) if content else None
 
-
-# Attention of the first token by part of speech.
 
 _KINDS = {"NOUN": "nouns", "PROPN": "nouns", "VERB": "verbs", "ADJ": "adjectives"}
 
