@@ -19,8 +19,8 @@ for name in (
     "uvicorn.lifespan.on",
     "uvicorn.loops.uvloop",
     # for the first request to an index, the first training, and the reader of damaged files
-    "service.index.filling",
-    "service.index.follower",
+    "service.index.maintenance",
+    "service.index.reembed",
     "service.index.maintenance",
     "service.index.store",
     "docsplit.heads.training",

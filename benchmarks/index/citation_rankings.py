@@ -27,8 +27,8 @@ from scipy.stats import bootstrap
 from benchmarks.rig.stored_index import opened
 from docsplit.ranking.adaptation import Profile
 from service.index.documents import Index
+from service.index.link_graph import citations
 from service.index.query import search
-from service.index.query.links import citations
 
 MODES = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}
 DEPTH = 100

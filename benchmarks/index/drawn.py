@@ -24,9 +24,8 @@ from rich.progress import track
 from sklearn.cluster import MiniBatchKMeans
 
 from benchmarks.rig.stored_index import opened
-from service.index.generations import by_index
-from service.index.indexes import connect
-from service.index.rows import vectors as stored
+from service.index.indexes import by_index, connect
+from service.index.rows.vectors import window_blobs
 from service.index.storage.database import table_names
 
 Vectors = NDArray[np.float32]
@@ -92,7 +91,7 @@ async def windows(folders: Sequence[Path]) -> Vectors:
         for name in names:
             index = await (await opened(folder, name)).open(name)
             found = await index.table.query().select(["windows"]).to_arrow()
-            blobs = stored.blobs(found["windows"])
+            blobs = window_blobs(found["windows"])
             parts += [np.frombuffer(blob, np.float16) for blob in blobs if blob is not None]
             dimensions = index.schema.field("vector").type.list_size
     every = np.concatenate(parts).reshape(-1, dimensions)

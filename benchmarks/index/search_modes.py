@@ -31,7 +31,7 @@ from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.windowing.pooling import normalise
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
 
 MODES = ("cosine", "words", "hybrid")
 ROUTES = ("/similar", "/passages")

@@ -117,7 +117,7 @@ def docsplit(rows: Vectors, work: Path) -> Side:
     from service.index.query import search
     from service.index.query.filters import Condition, compile_filter
     from service.index.query.reading import Query
-    from service.index.rows.record import Encoding, Record
+    from service.index.rows.records import Encoding, Record
 
     loop = asyncio.new_event_loop()
     started = time.perf_counter()

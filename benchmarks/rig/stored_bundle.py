@@ -7,7 +7,7 @@ import os
 
 from service import __main__ as service
 from service.index import indexes
-from service.index.generations import Model
+from service.index.indexes import Model
 
 
 class _Stored(Model):

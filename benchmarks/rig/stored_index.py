@@ -4,8 +4,7 @@ from pathlib import Path
 
 from lancedb import connect_async
 
-from service.index.generations import by_index
-from service.index.indexes import Indexes, Model, connect
+from service.index.indexes import Indexes, Model, by_index, connect
 from service.index.rows import schema
 from service.index.storage.database import Caches, table_names
 

@@ -22,7 +22,7 @@ from service.jobs.runner import Runner, Task
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
-    from service.index.links.found import Report
+    from service.index.found_links import Report
     from service.jobs.table import Job
 
 # uploads that arrive or wait, and the job that runs

@@ -11,7 +11,7 @@ from service import executors
 from service.index.documents import Index
 from service.index.query.duplicates import CANDIDATES, Held, like
 from service.index.query.reading import Query
-from service.index.rows.record import Encoding
+from service.index.rows.records import Encoding
 
 
 async def refuse(

@@ -22,8 +22,8 @@ from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import UnusableInputError
 from service.errors import EngineFailedError, UnavailableError
 from service.index import commits
-from service.index.reuse import changed, kept, outline_of, refusal
-from service.index.rows.record import Encoding, encoded, record
+from service.index.documents import changed, kept, outline_of, refusal
+from service.index.rows.records import Encoding, encoded, record
 from service.index.store import Store
 
 # documents of one commit, unless it waits longer than this for them

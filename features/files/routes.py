@@ -25,8 +25,7 @@ from service.server.routes.stored import links
 from service.server.routes.stored.documents import THRESHOLD
 
 if TYPE_CHECKING:
-    from service.index.links.found import Report
-    from service.index.links.search import Names
+    from service.index.found_links import Names, Report
 
 router = APIRouter(
     prefix="/indexes/{name}/files",
@@ -97,7 +96,7 @@ async def _names(
             if given:
                 raise InvalidError(f"{name}: it needs find_links=true: add it", name)
         return None
-    from service.index.links.search import Names
+    from service.index.found_links import Names
 
     return Names(fields=tuple(link_field), rules=tuple(map(Rule.parsed, link_rule)))
 

@@ -22,7 +22,7 @@ from service.index.maps import Floats, Integers, Space, Topic
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 from service.index.rows.keyed import Row
-from service.index.rows.vectors import matrix
+from service.index.rows.vectors import vector_matrix
 
 # documents whose positions are computed: a random sample of a larger index. The others are placed
 # by their neighbours in it.
@@ -117,7 +117,7 @@ async def _batches(index: Index) -> AsyncIterator[tuple[list[str], Floats]]:
     async for batch in await query.to_batches(max_batch_length=_BATCH):
         sound = await index.sound(pa.Table.from_batches([batch]), Part.VECTOR)
         if sound.num_rows:
-            yield texts(sound["id"]), matrix(sound)
+            yield texts(sound["id"]), vector_matrix(sound)
 
 
 def _projected(vectors: Halves, space: Space) -> Floats:

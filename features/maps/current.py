@@ -24,7 +24,7 @@ from service.index.maps import Floats, Integers, Map, Maps, Space
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
 from service.index.rows.schema import PREFIX
-from service.index.rows.vectors import matrix
+from service.index.rows.vectors import vector_matrix
 
 NEIGHBOURS = 8
 # new documents that one call places, and how many of them it reads at a time
@@ -161,7 +161,7 @@ async def _placed(index: Index, held: Map, space: Space, ids: Sequence[str]) -> 
         return {}
     names, updated = texts(sound["id"]), sound["updated"].to_pylist()
     where = await executors.STORE.run(
-        place, space.project(matrix(sound)), space, held.positions, held.topic
+        place, space.project(vector_matrix(sound)), space, held.positions, held.topic
     )
     return {
         name: Placed(time, (float(x), float(y)), int(topic))

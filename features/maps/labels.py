@@ -21,7 +21,7 @@ from service import executors
 from service.index.maps import Floats, Integers
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
-from service.index.rows.vectors import matrix
+from service.index.rows.vectors import vector_matrix
 
 NONE = -1
 # documents times outputs that one call scores: 100,000 documents with up to 256 labels
@@ -151,7 +151,7 @@ def _labelled(found: pa.Table, sound: pa.Table, network: Scorer, known: _Known) 
     row_of = {name: row for row, name in enumerate(names)}
     rows = [row_of[name] for name in texts(sound["id"])]
     if rows:
-        outputs[rows], scores[rows] = best(network, matrix(sound))
+        outputs[rows], scores[rows] = best(network, vector_matrix(sound))
     return known.with_others(_Known(hashes, outputs, scores))
 
 

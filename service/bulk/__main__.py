@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     from features.ray.cluster import Cluster
     from service.bulk.loader import Report
     from service.index.documents import Index
+    from service.index.found_links import Names
     from service.index.indexes import Indexes
-    from service.index.links.search import Names
     from service.index.reembed import Embed
 
 
@@ -218,14 +218,14 @@ async def _index(
         return 2
     try:
         from service.bulk.loader import Updater, here, load_documents, maintained
-        from service.index import filling
+        from service.index import maintenance
 
         indexes = await service.store.indexes()
         if fields or name not in await indexes.names():
             await indexes.create(name, fields)
         with IndexProgress(console) as progress:
             index = await _current(indexes, name, service.encoders.reembedder, progress)
-            if await filling.add(index):
+            if await maintenance.add(index):
                 index = await indexes.open(name)
             task = progress.start(name)
             progress.count(task, source.entries)
@@ -289,7 +289,7 @@ async def _current(
     indexes: Indexes, name: str, embed_for: Callable[[str], Embed], progress: IndexProgress
 ) -> Index:
     """The index for this bundle; re-embedded first if only another bundle's exists."""
-    from service.index.follower import Follower
+    from service.index.reembed import Follower
 
     try:
         return await indexes.open(name)

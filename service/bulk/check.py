@@ -73,7 +73,7 @@ async def check(indexes: Indexes, root: Path | None, name: str | None) -> Report
     Raises:
         NotFoundError: there is no index of that name.
     """
-    from service.index.generations import by_index
+    from service.index.indexes import by_index
     from service.index.storage.database import table_names
 
     uri = indexes.database.uri.rpartition("/")[0]

@@ -65,9 +65,8 @@ _TAKES_VALUE = _flags()
 
 if TYPE_CHECKING:
     from service.index.documents import Index
+    from service.index.found_links import Names, Report
     from service.index.indexes import Indexes
-    from service.index.links.found import Report
-    from service.index.links.search import Names
 
 
 def add_link_flags(parser: argparse.ArgumentParser) -> None:
@@ -117,14 +116,14 @@ def link_names(given: argparse.Namespace) -> Names | None:
         if given.link_rule or given.link_field:
             raise CommandError("--link-rule and --link-field: give --find-links too")
         return None
-    from service.index.links.search import Names
+    from service.index.found_links import Names
 
     return Names(fields=tuple(given.link_field), rules=tuple(given.link_rule))
 
 
 async def find_links(indexes: Indexes, index: Index, names: Names) -> Report:
     """Find the links of an index and store them."""
-    from service.index.links.search import find
+    from service.index.found_links import find
 
     rows, report = await find(index, names)
     await indexes.found_links.replace(index.identity.uid, rows, report)

@@ -22,14 +22,13 @@ from docsplit.corpora.documents import Document
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import UnusableInputError
 from service.errors import CommandError
-from service.index.deletions import delete
-from service.index.documents import LIVE, Index
+from service.index.commits import delete_everywhere
+from service.index.documents import LIVE, Index, changed, kept, outline_of, refusal
 from service.index.indexes import Indexes
 from service.index.maintenance import optimize
-from service.index.merging.process import GROWTH_BYTES, size
-from service.index.reuse import changed, kept, outline_of, refusal
+from service.index.merging import GROWTH_BYTES, size
 from service.index.rows.checksums import texts
-from service.index.rows.record import Encoding, encoded, record
+from service.index.rows.records import Encoding, encoded, record
 
 
 @dataclass(slots=True)
@@ -166,7 +165,7 @@ async def prune(
     gone = [one for one in held if one not in present and not _inside(one, unread)]
     for first in range(0, len(gone), _CHUNK):
         part = gone[first : first + _CHUNK]
-        await delete(indexes, name, index.identity.uid, part)
+        await delete_everywhere(indexes, name, index.identity.uid, part)
     return len(gone)
 
 

@@ -83,7 +83,7 @@ def main(arguments: Sequence[str], flags: list[str]) -> int:
 
 async def _run(settings: Settings, name: str, rebuild: bool) -> tuple[Condition, Condition]:
     async with writable(settings) as store:
-        from service.index.rows.aliases import resolve
+        from service.index.rows.keyed import resolve
 
         indexes = await store.indexes()
         name = await resolve(indexes, name)
@@ -121,7 +121,7 @@ async def optimize(
         CommandError: other processes wrote too much.
     """
     from service.index.maintenance import LEASE_SECONDS, maintain
-    from service.index.rows.keyed import conflicting
+    from service.index.storage.database import conflicting
 
     lease = index.table.name
     waited = False

@@ -79,7 +79,7 @@ async def opened(settings: Settings, name: str) -> tuple[Indexes, str, Index]:
     """
     held = open_one(settings)
     with faults():
-        from service.index.rows.aliases import resolve
+        from service.index.rows.keyed import resolve
 
         indexes = await open_indexes(settings, held)
         name = await resolve(indexes, name)

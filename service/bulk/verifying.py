@@ -18,7 +18,7 @@ from service.index.query.words import Vocabulary
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
 from service.index.rows.fields import FieldType, column
-from service.index.rows.record import digest
+from service.index.rows.records import digest
 from service.index.rows.schema import PREFIX, identity
 from service.index.storage.database import connect
 

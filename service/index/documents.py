@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+import json
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import structlog
 from lancedb.expr import Expr, col, lit
 from lancedb.query import ColumnOrdering
 from lancedb.table import AsyncTable
 
-from service import executors
+from docsplit.corpora.documents import Document
+from service import executors, precedence
+from service.embedding.tokenising import FairSemaphore
 from service.errors import (
     ConflictError,
     DamagedError,
@@ -21,12 +26,14 @@ from service.errors import (
     OvertakenError,
     UncertainError,
 )
-from service.index import sql
+from service.index import row_cache, sql
 from service.index.row_cache import RowCache, take
-from service.index.rows import checksums, records, sizes, vectors
-from service.index.rows.checksums import Part
-from service.index.rows.record import Record, Stored
+from service.index.rows import checksums, derived, fields, records
+from service.index.rows.checksums import Part, texts
+from service.index.rows.derived import Outline
+from service.index.rows.records import Encoding, Record, Stored, Windows, digest
 from service.index.rows.schema import Identity
+from service.index.rows.vectors import vector_matrix, window_blobs
 from service.index.rows.versions import ATTEMPTS, Standing, after, microseconds
 from service.index.sql import Sql
 from service.index.storage.database import refresh
@@ -227,7 +234,7 @@ class Index:
         """
         found = await self.one(document_id, Part.TEXT, Part.HEAD, Part.LINKS, Part.VECTOR)
         row = found.drop_columns(["vector", "digest", "deleted"]).to_pylist()[0]
-        return Stored(**row, vector=vectors.matrix(found)[0])
+        return Stored(**row, vector=vector_matrix(found)[0])
 
     async def one(self, document_id: str, *parts: Part, further: Sequence[str] = ()) -> pa.Table:
         """The columns of some parts of one document, of its state, and further ones.
@@ -326,12 +333,12 @@ class Index:
         """
         if not ids:
             return
-        found = await self.select(named(ids), sizes.COLUMNS, len(ids))
+        found = await self.select(named(ids), SIZE_COLUMNS, len(ids))
         width = 2 * self.schema.field("vector").type.list_size
-        of = sizes.of(found, width, *parts)
+        of = sizes_of(found, width, *parts)
         wanted = list(dict.fromkeys([*checksums.columns(*parts), *columns]))
-        for group in sizes.groups(of):
-            async with sizes.turn(sum(of[name] for name in group)):
+        for group in groups_by_size(of):
+            async with turn_of_size(sum(of[name] for name in group)):
                 yield await self.sound(await self.select(named(group), wanted, len(group)), *parts)
 
     async def sample(self, count: int) -> pa.Table:
@@ -358,3 +365,202 @@ def named(ids: Sequence[str], column: str = "id") -> Expr:
 def applied(result: MergeResult) -> int:
     """The number of rows that a commit wrote."""
     return int(result.num_updated_rows + result.num_inserted_rows)
+
+
+# documents whose lengths are read at a time
+_CHUNK = 512
+PARTS = (Part.TEXT, Part.VECTOR, Part.WINDOWS)
+
+
+async def kept(index: Index, texts: Mapping[str, str]) -> dict[str, Encoding]:
+    """Encodings of the documents that the index has, undamaged, with the same text.
+
+    Args:
+        texts: by id.
+    """
+    found: dict[str, Encoding] = {}
+    async for rows in _same_length(index, texts):
+        held = rows.select(["id", "text", "window_ends"]).to_pylist()
+        if not held:
+            continue
+        for vector, blob, row in zip(
+            vector_matrix(rows), window_blobs(rows["windows"]), held, strict=True
+        ):
+            if row["text"] == texts[row["id"]]:
+                windows = records.windows(blob, row["window_ends"])
+                found[row["id"]] = Encoding(vector, windows.vectors, windows.ends)
+    return found
+
+
+async def _same_length(index: Index, texts: Mapping[str, str]) -> AsyncIterator[pa.Table]:
+    """The documents whose texts are as long as the given ones.
+
+    Others differ. Their texts may be far longer than the request that names them.
+    """
+    ids = list(texts)
+    if len(ids) == 1:
+        length = sql.compare("array_element(window_ends, -1)", "=", len(texts[ids[0]]))
+        where = sql.every(sql.LIVE, sql.among("id", ids), length)
+        query = index.table.query().where(where).select(checksums.columns(*PARTS)).limit(1)
+        yield await index.sound(await query.to_arrow(), *PARTS)
+        return
+    for first in range(0, len(ids), _CHUNK):
+        some = ids[first : first + _CHUNK]
+        lengths = characters(await index.select(named(some), SIZE_COLUMNS, len(some)))
+        same = [name for name, length in lengths.items() if length == len(texts[name])]
+        async for rows in index.contents(same, *PARTS):
+            yield rows
+
+
+async def digests(index: Index, ids: Sequence[str]) -> dict[str, tuple[str, Outline | None]]:
+    """Digests of the contents, and outlines, of the documents that the index has."""
+    columns = ["id", "digest", *derived.outline_columns(index.schema.names)]
+    found = await index.select(named(ids), columns, len(ids))
+    contents = map(checksums.content, checksums.texts(found["digest"]))
+    pairs = zip(contents, records.outlines(found), strict=True)
+    return dict(zip(checksums.texts(found["id"]), pairs, strict=True))
+
+
+def refusal(index: Index, source: Document) -> str | None:
+    """Why an index cannot store a document, and the remedy; None if it can."""
+    wrong = fields.unservable(source.id, source.text, source.title, source.metadata, source.links)
+    return wrong or fields.mistyped(index.identity.fields, source.metadata)
+
+
+def outline_of(source: Document) -> Outline | None:
+    """Pages and headings of a document as an index stores them."""
+    return derived.outline(source.pages, [(head.start, head.title) for head in source.headings])
+
+
+async def changed(index: Index, sources: Sequence[Document]) -> list[Document]:
+    """Those of the documents that the index lacks, or has with other content."""
+    held = await digests(index, [source.id for source in sources]) if sources else {}
+    revision = index.identity.revision
+
+    def current(one: Document) -> tuple[str, Outline | None]:
+        return digest(one.text, one.title, one.metadata, one.links, revision), outline_of(one)
+
+    return [source for source in sources if held.get(source.id) != current(source)]
+
+
+async def windows_by_id(index: Index, ids: Sequence[str]) -> AsyncIterator[tuple[str, Windows]]:
+    """Ids and windows of documents, without damaged ones."""
+    columns = derived.outline_columns(index.schema.names)
+    async for found in index.contents(ids, Part.WINDOWS, columns=columns):
+        names, ends = found["id"].to_pylist(), found["window_ends"].to_pylist()
+        for name, known, *own in zip(
+            names,
+            records.outlines(found),
+            window_blobs(found["windows"]),
+            ends,
+            strict=True,
+        ):
+            yield name, replace(records.windows(*own), outline=known or derived.NONE)
+
+
+async def windows_of(index: Index, document_id: str) -> Windows:
+    """Windows of one document.
+
+    Raises:
+        NotFoundError: the index has no such document.
+        DamagedError: the stored windows do not match their checksum.
+    """
+    further = derived.outline_columns(index.schema.names)
+    found = await index.one(document_id, Part.WINDOWS, further=further)
+    [known] = records.outlines(found)
+    held = records.windows(window_blobs(found["windows"])[0], found["window_ends"][0].as_py())
+    return replace(held, outline=known or derived.NONE)
+
+
+async def whole(index: Index, document_id: str) -> tuple[Record, int]:
+    """A document as the index stores it, and when it was written, in microseconds.
+
+    Raises:
+        NotFoundError: the index has no such document.
+        DamagedError: the stored document does not match its checksums.
+    """
+    further = derived.outline_columns(index.schema.names)
+    found = await index.one(document_id, Part.HEAD, Part.LINKS, *PARTS, further=further)
+    [row] = found.drop_columns(["vector", "windows", "deleted"]).to_pylist()
+    windows = records.windows(window_blobs(found["windows"])[0], row["window_ends"])
+    record = Record(
+        id=row["id"],
+        text=row["text"],
+        title=row["title"],
+        metadata=json.loads(row["metadata"]),
+        links=row["links"],
+        encoding=Encoding(vector_matrix(found)[0], windows.vectors, windows.ends),
+        outline=derived.opened_outline(row.get(derived.OUTLINE), row["digest"]),
+    )
+    return record, row["updated"]
+
+
+# columns that ``of`` needs
+SIZE_COLUMNS = ["id", "window_ends"]
+# characters of texts and bytes of windows that are read at a time, besides those of one document
+READ_BYTES = 8 * 2**20
+# documents of one group
+MOST_IN_GROUP = 256
+# groups of more than ``precedence.LARGE`` that all requests of a process have in memory at once
+_large = FairSemaphore(4)
+
+
+def characters(found: pa.Table) -> dict[str, int]:
+    """Characters of the texts of documents, by id.
+
+    Args:
+        found: with ``COLUMNS``.
+    """
+    lengths, _ = row_cache.lengths(found["window_ends"])
+    return dict(zip(texts(found["id"]), lengths.tolist(), strict=True))
+
+
+async def characters_of(table: AsyncTable, document_id: str) -> int:
+    """Characters of the text of one document; 0 if the table has no such row."""
+    # a condition that it is not deleted takes half as long again
+    query = table.query().where(col("id").eq(lit(document_id))).select(SIZE_COLUMNS).limit(1)
+    return sum(characters(await query.to_arrow()).values())
+
+
+def sizes_of(found: pa.Table, width: int, *parts: Part) -> dict[str, int]:
+    """Characters and bytes of some parts of documents, by id; only texts and windows count.
+
+    Args:
+        found: with ``COLUMNS``.
+        width: bytes of a window.
+        parts: of the documents.
+    """
+    lengths, windows = row_cache.lengths(found["window_ends"])
+    counted = lengths.astype(np.int64) * (Part.TEXT in parts)
+    counted += windows.astype(np.int64) * width * (Part.WINDOWS in parts)
+    return dict(zip(texts(found["id"]), counted.tolist(), strict=True))
+
+
+def groups_by_size(sizes: Mapping[str, int], most: int | None = None) -> Iterator[list[str]]:
+    """Documents in their order, in groups of at most ``most``; a larger one is by itself.
+
+    Args:
+        sizes: by id.
+        most: of a group; ``READ_BYTES`` by default.
+    """
+    most = READ_BYTES if most is None else most
+    group: list[str] = []
+    total = 0
+    for name, size in sizes.items():
+        if group and (total + size > most or len(group) == MOST_IN_GROUP):
+            yield group
+            group, total = [], 0
+        group.append(name)
+        total += size
+    if group:
+        yield group
+
+
+@asynccontextmanager
+async def turn_of_size(size: int) -> AsyncIterator[None]:
+    """Wait until few large groups of other requests are in memory, and hold a place for one."""
+    if size <= precedence.LARGE:
+        yield
+    else:
+        async with _large.turn():
+            yield

@@ -1,4 +1,4 @@
-"""Compaction, index building and fits, by one process at a time; reads and writes continue."""
+"""Adds the optional columns to a table of an earlier version, and fills those of words."""
 
 from __future__ import annotations
 
@@ -8,21 +8,96 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+import pyarrow as pa
 import structlog
 from lancedb.index import IndexConfig
 from lancedb.table import AsyncTable
 
+from docsplit.ranking.words import lined
+from service import executors
 from service.errors import BuildingError, ConflictError, NotFoundError
-from service.index import filling, sql
+from service.index import sql
 from service.index.documents import Index
 from service.index.indexes import Indexes
-from service.index.merging.process import GROWTH_BYTES, Between, size, working
-from service.index.rows import vectors
-from service.index.storage import pins
-from service.index.storage.pins import KEEP_VERSIONS
+from service.index.merging import GROWTH_BYTES, Between, size, working
+from service.index.rows import derived
+from service.index.rows.checksums import Part, texts
+from service.index.rows.schema import LACKING, OPTIONAL, indexed, prepare
+from service.index.rows.vectors import windows_searchable
+from service.index.sql import Sql
+from service.index.storage.database import KEEP_VERSIONS, older_than, pinned
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
+
+# documents of one commit
+CHUNK = 64
+# a document that was written since its text was read has its own words
+_SAME = sql.every(
+    Sql("target.digest = source.digest"), sql.negated(sql.given("target." + derived.WORDS))
+)
+
+
+async def complete(index: Index) -> bool:
+    """Whether the table has all columns, and all documents their words and terms.
+
+    ``fill`` takes the documents with the lowest digests last: this looks only at them.
+    """
+    if _missing(index) or derived.WORDS not in await indexed(index.table):
+        return False
+    rows = (await index.sample(CHUNK))["_rowid"].to_pylist()
+    if not rows:
+        return True
+    found = await index.table.take_row_ids(rows).select([derived.WORDS]).to_arrow()
+    return bool(found[derived.WORDS].null_count == 0)
+
+
+async def add(index: Index) -> bool:
+    """Add the columns that the table lacks, if any; the caller opens the index again."""
+    missing = _missing(index)
+    if missing:
+        await index.table.add_columns(pa.schema(missing))
+    return bool(missing)
+
+
+def _missing(index: Index) -> list[pa.Field]:
+    return [field for field in OPTIONAL if field.name not in index.schema.names]
+
+
+async def fill(index: Index) -> int:
+    """Compute the words and terms of all documents that have none; returns their number.
+
+    Reads and writes continue. It skips documents whose text is damaged.
+    """
+    query = index.table.query().where(LACKING).select(["id", "digest"])
+    ids = texts((await query.to_arrow()).sort_by([("digest", "descending")])["id"])
+    filled = 0
+    for start in range(0, len(ids), CHUNK):
+        part = ids[start : start + CHUNK]
+        async for found in index.contents(part, Part.TEXT, columns=index.schema.names):
+            if not found.num_rows:
+                continue
+            rows = await executors.STORE.run(_filled, found.select(index.schema.names))
+            merge = index.table.merge_insert("id").when_matched_update_all(where=_SAME)
+            result = await merge.execute(rows)
+            filled += int(result.num_updated_rows)
+    await prepare(index.table)
+    if ids:
+        log.info("index_terms_filled", table=index.table.name, documents=filled)
+    return filled
+
+
+def _filled(found: pa.Table) -> pa.Table:
+    held = texts(found["text"])
+    ends = found["window_ends"].to_pylist()
+    pairs = zip(held, texts(found["digest"]), strict=True)
+    for name, made in (
+        (derived.TERMS, pa.array([derived.sealed_terms(*pair) for pair in pairs], pa.binary())),
+        (derived.WORDS, pa.array(map(lined, held, ends), pa.string())),
+    ):
+        found = found.set_column(found.schema.get_field_index(name), name, made)
+    return found
+
 
 COMMITS = 64  # after this many commits the small fragments are merged
 QUIET_SECONDS = 5.0  # or after this long without a write
@@ -104,13 +179,13 @@ class Maintainer:
         try:
             index = await self._indexes.open(name)
             lease = f"{index.table.name}.terms"
-            if await filling.complete(index) or not await self._indexes.leases.acquire(
+            if await complete(index) or not await self._indexes.leases.acquire(
                 lease, LEASE_SECONDS
             ):
                 return
             async with self._indexes.leases.kept(lease, LEASE_SECONDS):
-                await filling.add(index)
-                filled = await filling.fill(await self._indexes.open(name))
+                await add(index)
+                filled = await fill(await self._indexes.open(name))
         except (BuildingError, NotFoundError, ConflictError):
             return
         if filled:
@@ -246,9 +321,9 @@ async def optimize(
         merged = await work.merge(every=every)
         if sync is not None:
             await sync()
-        if not await pins.held(table):
+        if not await pinned(table):
             step("remove former versions")
-            await work.remove(await pins.older_than(table, KEEP_VERSIONS))
+            await work.remove(await older_than(table, KEEP_VERSIONS))
         if rebuild:
             step("build the indexes over words and metadata")
         # the process that created the table may have ended before it built them
@@ -294,7 +369,7 @@ async def _many_documents(table: AsyncTable) -> bool:
 
 
 async def _many_windows(table: AsyncTable) -> bool:
-    if not vectors.searchable(await table.schema()) or not await _indexable(table):
+    if not windows_searchable(await table.schema()) or not await _indexable(table):
         return False
     if await _documents(table) >= WINDOW_INDEX_WINDOWS:
         return True

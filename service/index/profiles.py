@@ -17,10 +17,10 @@ from lancedb.expr import col, lit
 from docsplit.ranking.adaptation import LEAST_HALVES, Gain, Profile, Sample
 from service import executors
 from service.index.documents import Index
-from service.index.rows import checksums, records, vectors
+from service.index.rows import checksums, records
 from service.index.rows.checksums import Part
 from service.index.rows.keyed import KeyedTable
-from service.index.rows.vectors import matrix
+from service.index.rows.vectors import vector_matrix, window_blobs
 from service.index.storage.database import Database
 from service.logs import outline
 
@@ -180,7 +180,9 @@ async def _sample(index: Index) -> Sample:
 
 def _add(sample: Sample, page: pa.Table, among: Collection[str]) -> None:
     rows = page.select(["id", "window_ends", "links"]).to_pylist()
-    for vector, blob, row in zip(matrix(page), vectors.blobs(page["windows"]), rows, strict=True):
+    for vector, blob, row in zip(
+        vector_matrix(page), window_blobs(page["windows"]), rows, strict=True
+    ):
         windows = records.windows(blob, row["window_ends"]).vectors
         sample.add(row["id"], vector, windows, [x for x in row["links"] if x in among])
 

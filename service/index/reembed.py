@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextvars
 import json
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
@@ -12,10 +16,13 @@ from lancedb.expr import col, lit
 from lancedb.query import ColumnOrdering
 
 from service.embedding.embedder import Document, UnusableInputError
+from service.errors import BuildingError, ConflictError, NotFoundError, OvertakenError
 from service.index.documents import Index
-from service.index.rows import outline
+from service.index.indexes import Generation, Indexes, by_index, is_of, progress, stem
+from service.index.rows import derived
 from service.index.rows.checksums import Part
-from service.index.rows.record import Encoding, Record, encoded
+from service.index.rows.records import Encoding, Record, encoded
+from service.index.rows.versions import ATTEMPTS, microseconds
 
 log = structlog.get_logger("docsplit.index")
 
@@ -102,7 +109,7 @@ async def _copy(own: Index, other: Index, ids: Sequence[str], embed: Embed, wrot
 async def _contents(index: Index, ids: Sequence[str]) -> list[dict[str, Any]]:
     """The current documents, which may be later than their ids."""
     parts = (Part.HEAD, Part.TEXT, Part.LINKS, Part.STATE)
-    columns = outline.columns(index.schema.names)
+    columns = derived.outline_columns(index.schema.names)
     rows: list[dict[str, Any]] = []
     # a damaged document is not copied; ``docsplit-index check`` names it
     async for found in index.contents(ids, *parts, columns=columns):
@@ -121,7 +128,7 @@ async def embed_rows(rows: Sequence[dict[str, Any]], embed: Embed) -> list[Recor
             metadata=json.loads(row["metadata"]),
             links=row["links"],
             encoding=await _encoding(row, outcome, embed),
-            outline=outline.opened(row.get(outline.COLUMN), row["digest"]),
+            outline=derived.opened_outline(row.get(derived.OUTLINE), row["digest"]),
         )
         for row, outcome in zip(rows, outcomes, strict=True)
     ]
@@ -139,3 +146,221 @@ async def _encoding(
         raise named
     vector = encoded(named).vector
     return Encoding(vector, vector[None], [len(row["text"])])
+
+
+POLL_SECONDS = 3.0
+# renewed during the work; after a kill another process waits this long before it goes on
+LEASE_SECONDS = 15.0
+# microseconds: covers the clock differences of replicas and the time of a commit
+MARGIN = 10 * 60 * 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """The state that the last pass over an index saw.
+
+    Attributes:
+        versions: table versions of the other generations, by generation.
+        started: when the pass began, in microseconds since the epoch.
+    """
+
+    versions: dict[str, int]
+    started: int
+
+
+class Follower:
+    """Checks all indexes every few seconds, and re-embeds the documents of other generations.
+
+    A lease lets only one process of each bundle work on an index at a time. It saves work and is
+    not needed for correctness: two processes that work at once produce the same result.
+
+    Args:
+        indexes: to keep up to date.
+        embed_for: gives what embeds documents for a served revision.
+        wrote: called after each commit with the index and the number of its documents.
+        left: called with the number of documents still to re-embed, in all indexes.
+    """
+
+    def __init__(
+        self,
+        indexes: Indexes,
+        embed_for: Callable[[str], Embed],
+        wrote: Callable[[str, int], None],
+        left: Callable[[int], None],
+    ) -> None:
+        self._indexes = indexes
+        self._embed_for = embed_for
+        self._wrote = wrote
+        self._report = left
+        self._left: dict[str, int] = {}
+        self._seen: dict[str, Seen] = {}
+        # tables of indexes that need nothing while they have no others
+        self._settled: dict[str, list[str]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._loop: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Keep the indexes up to date until ``close``."""
+        # without the context of the request that may have started it
+        self._loop = asyncio.create_task(self._run(), context=contextvars.Context())
+
+    async def close(self) -> None:
+        """Stop. The process that continues repeats uncommitted work."""
+        tasks = [task for task in (self._loop, *self._tasks.values()) if task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def build(self, name: str) -> Index:
+        """Re-embed an index, or wait until another process has done so.
+
+        Raises:
+            NotFoundError: there is no index of that name.
+        """
+        while True:
+            await self._once(name)
+            try:
+                return await self._indexes.open(name)
+            except BuildingError as error:
+                self._count(name, error.total - error.done)
+                await asyncio.sleep(1)
+
+    async def settle(self, name: str) -> None:
+        """Copy all documents that only other generations of an index have.
+
+        Raises:
+            NotFoundError: there is no index of that name.
+        """
+        own, others = await self._split(name)
+        embed = self._embed_for(own.index.identity.revision)
+        for _ in range(ATTEMPTS):
+            versions = await _versions(others)
+            for other in others:
+                await catch_up(own.index, other.index, embed, lambda n: self._wrote(name, n))
+            if await _versions(others) == versions:
+                return
+        raise OvertakenError
+
+    async def _run(self) -> None:
+        while True:
+            try:
+                await self._round()
+            except Exception as error:  # noqa: BLE001 the next round tries again
+                log.warning("index_listing_failed", reason=str(error)[:300])
+            await asyncio.sleep(POLL_SECONDS)
+
+    async def _round(self) -> None:
+        held = by_index(await self._indexes.sweep())
+        for name, tables in held.items():
+            up_to_date = self._settled.get(name) == tables or self._current(name, tables)
+            if not up_to_date and (name not in self._tasks or self._tasks[name].done()):
+                self._tasks[name] = asyncio.create_task(self._follow(name, tables))
+        for name in self._tasks.keys() - held.keys():
+            self._tasks.pop(name).cancel()
+            self._forget(name)
+
+    def _current(self, name: str, tables: list[str]) -> bool:
+        """Whether the only table is that of the only served bundle, without opening it."""
+        models = self._indexes.served.models
+        return len(models) == len(tables) == 1 and is_of(tables[0], name, models[0].revision)
+
+    async def _follow(self, name: str, tables: list[str]) -> None:
+        try:
+            await self._once(name)
+            if len(tables) == 1:
+                # a generation created in this pass changes the tables
+                self._settled[name] = tables
+        except NotFoundError:
+            self._forget(name)
+        except ConflictError:
+            # usually another bundle's index
+            self._forget(name)
+            if len(tables) == 1:
+                self._settled[name] = tables
+        except Exception as error:  # noqa: BLE001 the next round tries again
+            if not await self._indexes.registry.overtook(error):
+                log.warning("index_reembedding_failed", index=name, reason=str(error)[:300])
+
+    async def _once(self, name: str) -> None:
+        """Do the work that an index needs now, unless another process does it."""
+        own, others = await self._split(name)
+        if own.complete:
+            self._count(name, 0)
+        else:
+            done, total = await progress(others, own)
+            self._count(name, total - done)
+        seen = self._seen.get(name)
+        if own.complete and seen is not None and seen.versions == await _versions(others):
+            return
+        leases = self._indexes.leases
+        lease = f"{stem(name, own.index.identity.revision)}.reembed"
+        if await leases.acquire(lease, LEASE_SECONDS):
+            async with leases.kept(lease, LEASE_SECONDS):
+                await self._pass(name, own, others)
+
+    async def _pass(self, name: str, own: Generation, others: list[Generation]) -> None:
+        def wrote(documents: int) -> None:
+            self._wrote(name, documents)
+            if not own.complete:
+                self._count(name, max(self._left.get(name, 0) - documents, 0))
+
+        began = time.monotonic()
+        embed = self._embed_for(own.index.identity.revision)
+        versions = await _versions(others)
+        since = self._since(name, versions) if own.complete else None
+        while True:
+            versions, started, turn = await _versions(others), microseconds(), time.monotonic()
+            changed = 0
+            for other in others:
+                changed += await catch_up(own.index, other.index, embed, wrote, since)
+            # while clients write to the others, each pass finds something; after a short pass
+            # only the last seconds are missing, as in every complete generation
+            if own.complete or not changed or time.monotonic() - turn < POLL_SECONDS:
+                break
+            since = started - MARGIN
+        if versions.keys() != (await _versions((await self._split(name))[1])).keys():
+            # the next round reads the generations that exist then
+            return
+        self._seen[name] = Seen(versions, started)
+        if not own.complete:
+            await self._indexes.registry.mark(own.index.identity)
+            self._count(name, 0)
+            seconds = round(time.monotonic() - began, 1)
+            log.info("index_reembedded", index=name, table=own.index.table.name, seconds=seconds)
+
+    def _since(self, name: str, versions: dict[str, int]) -> int | None:
+        """The time from which a pass must read; None if it must read everything.
+
+        Copies keep their time. A copy can come from a generation that this process has not read
+        to its end, and a search by time would miss it.
+        """
+        seen = self._seen.get(name)
+        if seen is None or seen.versions.keys() != versions.keys():
+            return None
+        return seen.started - MARGIN
+
+    async def _split(self, name: str) -> tuple[Generation, list[Generation]]:
+        """The served generation, created if it is missing, and the others."""
+        for _ in range(ATTEMPTS):
+            await self._indexes.writable(name)
+            generations = await self._indexes.generations(name)
+            own = self._indexes.served.own(generations)
+            # otherwise it was deleted between the two calls
+            if own is not None:
+                return own, [generation for generation in generations if generation is not own]
+        raise OvertakenError
+
+    def _count(self, name: str, left: int) -> None:
+        self._left[name] = left
+        self._report(sum(self._left.values()))
+
+    def _forget(self, name: str) -> None:
+        self._seen.pop(name, None)
+        self._settled.pop(name, None)
+        self._left.pop(name, None)
+        self._report(sum(self._left.values()))
+
+
+async def _versions(generations: list[Generation]) -> dict[str, int]:
+    indexes = [generation.index for generation in generations]
+    return {index.identity.generation: await index.table.version() for index in indexes}

@@ -21,15 +21,13 @@ from service.metrics import Metrics
 
 if TYPE_CHECKING:
     from docsplit.ranking.adaptation import Profile
-    from service.index.commits import Upsert
+    from service.index.commits import Upsert, Writer
     from service.index.documents import Index
-    from service.index.follower import Follower
     from service.index.indexes import Indexes
     from service.index.maintenance import Maintainer
-    from service.index.reembed import Embed
+    from service.index.reembed import Embed, Follower
     from service.index.rows.versions import Condition
     from service.index.storage.database import Caches, Database
-    from service.index.writer import Writer
 
 log = structlog.get_logger("docsplit.index")
 
@@ -113,7 +111,7 @@ class Store:
                 )
                 self._maintainer = maintenance.Maintainer(self._indexes, between=self._between)
             if self._follower is None and self._embed_for is not None:
-                from service.index.follower import Follower
+                from service.index.reembed import Follower
 
                 left = self._metrics.index_reembed_documents.set
                 self._follower = Follower(self._indexes, self._embed_for, self._committed, left)
@@ -170,7 +168,7 @@ class Store:
             ConflictError: the generation is served, or the served one is not complete.
         """
         indexes = await self.indexes()
-        from service.index.follower import Follower
+        from service.index.reembed import Follower
 
         await indexes.drop_generation(name, revision, check=True)
         await Follower(indexes, embed_for, self._committed, lambda _: None).settle(name)
@@ -281,7 +279,7 @@ class Store:
     async def _writer(self, name: str) -> Writer:
         indexes = await self.indexes()
         if name not in self._writers:
-            from service.index.writer import Writer
+            from service.index.commits import Writer
 
             self._writers[name] = Writer(indexes, name, partial(self._committed, name))
         return self._writers[name]

@@ -12,7 +12,7 @@ from typing import Any, Literal
 import pyarrow as pa
 
 from service.index import sql
-from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.leases import SILENT_SECONDS, Silence
 from service.index.rows.keyed import KeyedTable, Row
 from service.index.sql import Sql
 from service.index.storage.database import Database

@@ -26,7 +26,7 @@ from service.errors import (
     StoreError,
     UnavailableError,
 )
-from service.index.replicas.silence import SILENT_SECONDS
+from service.index.leases import SILENT_SECONDS
 from service.index.storage import bucket
 from service.learning.stored import HeadStore
 from service.logs import outline

@@ -17,7 +17,7 @@ from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.errors import ConflictError, DamagedError, NotFoundError
 from service.index.documents import Index
-from service.index.links.graph import Graph
+from service.index.link_graph import Graph
 from service.index.query.filters import Where
 from service.index.query.reading import Direction, Hit, Query
 from service.index.query.search import candidates, first, stored

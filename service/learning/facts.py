@@ -17,7 +17,7 @@ from docsplit.ranking.terms import bag
 from service import executors
 from service.index.documents import Index
 from service.index.query.reading import Hit, Query
-from service.index.rows import terms
+from service.index.rows import derived
 from service.index.rows.checksums import texts
 from service.index.rows.schema import PREFIX
 
@@ -43,8 +43,8 @@ async def of_hits(index: Index, hits: Sequence[Hit], *, words: bool) -> list[Fac
     """The facts of found documents, with or without their words."""
     rows = [hit.row for hit in hits]
     columns = [*_columns(index), "window_ends"]
-    if words and terms.COLUMN in index.schema.names:
-        columns.append(terms.COLUMN)
+    if words and derived.TERMS in index.schema.names:
+        columns.append(derived.TERMS)
     found = await index.table.take_row_ids(rows).select(columns).to_arrow()
     held = await executors.STORE.run(_opened, index, found)
     unknown = Facts("", b"", 0, np.full(len(fields(index)), np.nan))
@@ -69,7 +69,7 @@ def _opened(index: Index, found: pa.Table) -> dict[str, Facts]:
         values = [np.nan if row[field] is None else float(row[field]) for field in names]
         held[name] = Facts(
             row.get("title") or "",
-            terms.opened(row.get(terms.COLUMN), digest) or b"",
+            derived.opened_terms(row.get(derived.TERMS), digest) or b"",
             max(row.get("window_ends") or [0]),
             np.array(values, dtype=np.float64),
         )

@@ -19,7 +19,7 @@ from docsplit.heads.examples import Examples, digests, unpacked
 from service import executors
 from service.errors import ConflictError, StoreError
 from service.index import sql
-from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.leases import SILENT_SECONDS, Silence
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database
 from service.logs import outline

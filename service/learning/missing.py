@@ -11,7 +11,7 @@ from docsplit.ranking.references import Named, Reference, References
 from service import executors
 from service.errors import DamagedError, NotFoundError
 from service.index.documents import Index
-from service.index.links.graph import Graph
+from service.index.link_graph import Graph
 from service.index.query import listing
 from service.index.query.listing import Head
 from service.index.query.reading import Hit

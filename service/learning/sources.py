@@ -8,11 +8,12 @@ import pyarrow as pa
 from docsplit.heads.examples import MOST_UNLABELLED
 from docsplit.windowing.pooling import Vectors
 from service.errors import DamagedError, InvalidError
+from service.index import documents as sizes
 from service.index import documents as stored
 from service.index.documents import Index
-from service.index.rows import checksums, sizes
+from service.index.rows import checksums
 from service.index.rows.checksums import Part
-from service.index.rows.vectors import matrix
+from service.index.rows.vectors import vector_matrix
 
 # ids in one query
 CHUNK = 500
@@ -87,7 +88,7 @@ async def existing(
         names += order
         texts += [held[name] for name in order]
         if order:
-            vectors.append(matrix(found)[[rows[name] for name in order]])
+            vectors.append(vector_matrix(found)[[rows[name] for name in order]])
     return names, texts, np.concatenate(vectors)
 
 
@@ -113,8 +114,8 @@ async def read(
         lengths: of the texts, by id.
         strict: raise DamagedError if a text does not match its checksum; else leave it out.
     """
-    for group in sizes.groups(lengths, READ_CHARACTERS):
-        async with sizes.turn(sum(lengths[name] for name in group)):
+    for group in sizes.groups_by_size(lengths, READ_CHARACTERS):
+        async with sizes.turn_of_size(sum(lengths[name] for name in group)):
             read = await named(index, group, checksums.columns(Part.TEXT))
             found = await index.sound(read, Part.TEXT)
             if strict and found.num_rows < read.num_rows:
@@ -133,7 +134,7 @@ async def unlabelled(index: Index) -> Vectors:
     sampled = await index.sample(MOST_UNLABELLED)
     if rows := sampled["_rowid"].to_pylist():
         taken = index.table.take_row_ids(rows).select(checksums.columns(Part.VECTOR))
-        held = matrix(await index.sound(await taken.to_arrow(), Part.VECTOR))
+        held = vector_matrix(await index.sound(await taken.to_arrow(), Part.VECTOR))
         if len(held):
             return held
     raise InvalidError("unlabelled: that index holds no documents", "unlabelled")

@@ -17,11 +17,12 @@ from docsplit.heads.examples import digest
 from docsplit.heads.network import Floats, Scorer
 from docsplit.windowing.pooling import Vectors
 from service import executors
+from service.index import documents
 from service.index.documents import Index
 from service.index.query.filters import Where, live
-from service.index.rows import checksums, sizes
+from service.index.rows import checksums
 from service.index.rows.checksums import Part
-from service.index.rows.vectors import matrix
+from service.index.rows.vectors import vector_matrix
 from service.learning import sources
 
 CANDIDATES = 2000
@@ -169,7 +170,7 @@ async def _scan(index: Index, network: Scorer, where: Where | None) -> pa.Chunke
     part = max(1, PART_SCORES // network.shape[1])
 
     def certainties(found: pa.Table) -> pa.Table:
-        vectors = matrix(found)
+        vectors = vector_matrix(found)
         certain = [
             margins(network.probabilities(vectors[first : first + part]), network)
             for first in range(0, len(vectors), part)
@@ -203,7 +204,8 @@ async def _unlabelled(
         found = await index.sound(found, *parts)
         rows = {name: position for position, name in enumerate(found["id"].to_pylist())}
         texts = {
-            name: digest(text) async for name, text in sources.read(index, sizes.characters(found))
+            name: digest(text)
+            async for name, text in sources.read(index, documents.characters(found))
         }
         for name in chunk:
             # absent if it was deleted since the scan
@@ -212,7 +214,7 @@ async def _unlabelled(
             seen.add(texts[name])
             kept.append(name)
             titles.append(found["title"][rows[name]].as_py())
-            vectors.append(matrix(found.slice(rows[name], 1))[0])
+            vectors.append(vector_matrix(found.slice(rows[name], 1))[0])
             if len(kept) == most:
                 return _Candidates(kept, titles, np.stack(vectors))
     return _Candidates(kept, titles, np.stack(vectors) if vectors else np.zeros((0, 1), np.float32))

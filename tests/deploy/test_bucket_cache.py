@@ -14,9 +14,8 @@ import obstore
 import pytest
 
 from service.bulk import optimizing
-from service.index import maintenance
+from service.index import maintenance, merging
 from service.index.indexes import Indexes, Model, connect
-from service.index.merging import process
 from service.index.storage.bucket import Bucket
 from service.index.storage.volume import Volume
 from tests.conftest import NIGHTLY, Server, serving
@@ -138,7 +137,7 @@ def test_no_file_that_the_cache_keeps_is_written_twice(
                 await index.tombstone({"d4": 2**60})
                 await optimizing.optimize(indexes, "x", index, lambda _: None, rebuild=rebuild)
             await indexes.drop("x")
-            monkeypatch.setattr(process, "SMALL_BYTES", 0)
+            monkeypatch.setattr(merging, "SMALL_BYTES", 0)
 
     with caching(tmp_path, proxy.port) as url:
         monkeypatch.setenv("AWS_PROXY_URL", url)

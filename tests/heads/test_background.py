@@ -16,7 +16,7 @@ from starlette.requests import Request
 from docsplit.heads.examples import Examples
 from service.errors import ConflictError, OverloadedError
 from service.index import sql
-from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.leases import SILENT_SECONDS, Silence
 from service.index.sql import Sql
 from service.learning import background as background_module
 from service.learning.background import Background, Teacher

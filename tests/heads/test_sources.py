@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from service.errors import InvalidError, OverloadedError
-from service.index import deletions
+from service.index import commits
 from service.index.documents import Index
 from service.learning import gathering, sources
 from service.learning.labels import Labelled
@@ -62,7 +62,7 @@ def test_a_document_that_is_deleted_between_two_reads_is_left_out(
 
         async def named(index: Index, ids: list[str], columns: list[str]) -> object:
             found = await reading(index, ids, columns)
-            await deletions.delete(indexes, "x", index.identity.uid, ["gone"])
+            await commits.delete_everywhere(indexes, "x", index.identity.uid, ["gone"])
             return found
 
         monkeypatch.setattr(sources, "named", named)

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import numpy as np
 
+from service.index import found_links
 from service.index.documents import Index
+from service.index.found_links import Link, Report
 from service.index.indexes import Indexes, Model, connect
-from service.index.links import found
-from service.index.links.found import Link, Report
 from service.index.rows import checksums
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
 
 Links = Mapping[str, set[str]]
 REPORT = Report(0, 0, 0, 0, 0, 0, 0, 0.0)
@@ -41,7 +41,7 @@ async def filled(path: Path, links: Links, held: Links) -> tuple[Indexes, Index]
     rows = await index.table.query().select(["id", "digest"]).to_arrow()
     digests = {row["id"]: checksums.content(row["digest"]) for row in rows.to_pylist()}
     pairs = [Link(one, other, digests[one], 1) for one in held for other in sorted(held[one])]
-    await indexes.found_links.replace(index.identity.uid, found.rows(pairs), REPORT)
+    await indexes.found_links.replace(index.identity.uid, found_links.rows(pairs), REPORT)
     return indexes, index
 
 

@@ -10,7 +10,7 @@ from importlib import import_module
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection
 
-from service.index.merging import __main__ as merging
+from service.index import merger as merging
 from tests import forked
 
 
@@ -106,5 +106,5 @@ class Merging:
 
 
 async def merging_process() -> Merging:
-    """In place of ``service.index.merging.process.started``."""
+    """In place of ``service.index.merging.started``."""
     return await Merging(Forked(merging.run)).open()

@@ -13,9 +13,9 @@ import numpy as np
 from service.embedding.embedder import Document
 from service.index import reembed
 from service.index.documents import Index
-from service.index.follower import Follower
 from service.index.indexes import Indexes, Model, connect
-from service.index.rows.record import Encoding, Record
+from service.index.reembed import Follower
+from service.index.rows.records import Encoding, Record
 
 HOUR = 3_600_000_000
 

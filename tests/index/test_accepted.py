@@ -17,14 +17,13 @@ import pytest
 from benchmarks.rig.processes import forget_peak, status
 from service.errors import StoreError
 from service.index import commits
-from service.index.commits import Upsert
+from service.index.commits import Upsert, Writer
 from service.index.indexes import Indexes, Model, connect
 from service.index.query import listing, search
 from service.index.query.listing import PAGE_BYTES
 from service.index.query.reading import Query
 from service.index.rows import fields, schema
-from service.index.rows.record import Encoding, Record
-from service.index.writer import Writer
+from service.index.rows.records import Encoding, Record
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.processes import Replicas, record, run

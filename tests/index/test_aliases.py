@@ -10,7 +10,7 @@ import httpx
 import pytest
 
 from service.errors import ConflictError, NotFoundError
-from service.index.rows import aliases
+from service.index.rows import keyed
 from service.keys import file
 from tests.conftest import Server, serving, wait_until
 from tests.index.conftest import call, upsert
@@ -96,25 +96,25 @@ async def test_processes_agree(replicas: Replicas) -> None:
     one, two = await replicas.open("a"), await replicas.open("a")
     await one.create("x", {})
     await one.create("y", {})
-    await aliases.switch(two, "name", "x", None)
-    assert await aliases.resolve(two, "name") == "x"
-    assert await aliases.resolve(one, "name") in ("name", "x")
-    await asyncio.sleep(aliases.SECONDS)
-    assert await aliases.resolve(one, "name") == "x"
+    await keyed.switch(two, "name", "x", None)
+    assert await keyed.resolve(two, "name") == "x"
+    assert await keyed.resolve(one, "name") in ("name", "x")
+    await asyncio.sleep(keyed.SECONDS)
+    assert await keyed.resolve(one, "name") == "x"
     # both saw the alias of x: only one switch succeeds
-    switches = [aliases.switch(process, "name", "y", "x") for process in (one, two)]
+    switches = [keyed.switch(process, "name", "y", "x") for process in (one, two)]
     outcomes = await asyncio.gather(*switches, return_exceptions=True)
     assert [type(outcome) for outcome in outcomes if outcome is not None] == [ConflictError]
     assert (await one.aliases.all()) == {"name": "y"}
     # another process creates an index of the alias's name, and the reverse, at the same moment
     made = await asyncio.gather(
-        one.create("z", {}), aliases.switch(two, "z", "x", None), return_exceptions=True
+        one.create("z", {}), keyed.switch(two, "z", "x", None), return_exceptions=True
     )
     assert [isinstance(outcome, ConflictError) for outcome in made].count(True) == 1
     with pytest.raises(ConflictError):
         await one.create("name", {})
     with pytest.raises(NotFoundError):
-        await aliases.switch(one, "w", "name", None)
+        await keyed.switch(one, "w", "name", None)
 
 
 def test_rights_apply_to_the_index_and_replicas_follow(

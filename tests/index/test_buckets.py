@@ -15,14 +15,12 @@ import pytest
 from service.bulk.__main__ import main
 from service.errors import StoreError, VersionError
 from service.index import commits
-from service.index.commits import Upsert
+from service.index.commits import Upsert, Writer
 from service.index.indexes import Indexes, Model, connect
 from service.index.rows import versions
-from service.index.storage import folder
-from service.index.storage.bucket import Bucket
+from service.index.storage.bucket import NAME, Bucket
 from service.index.storage.volume import Volume
 from service.index.store import Store
-from service.index.writer import Writer
 from service.metrics import Metrics
 from tests.conftest import NIGHTLY, free_port, serving, wait_until
 from tests.fault_proxy import FaultProxy
@@ -291,7 +289,7 @@ def test_a_store_of_a_former_version_gets_an_identity(
 
     async def scenario() -> None:
         await (await opened(uri)).indexes.create("x", {})
-        obstore.delete(Bucket(uri, 5).objects(uri), folder.NAME)
+        obstore.delete(Bucket(uri, 5).objects(uri), NAME)
         monkeypatch.setenv("AWS_ACCESS_KEY_ID", READER)
         reader = await opened(uri)
         assert await reader.indexes.names() == ["x"]
@@ -300,7 +298,7 @@ def test_a_store_of_a_former_version_gets_an_identity(
         writers = await asyncio.gather(*(opened(uri) for _ in range(3)))
         for client in (*writers, reader):
             await client.volume.check(now=True)
-        obstore.delete(Bucket(uri, 5).objects(uri), folder.NAME)
+        obstore.delete(Bucket(uri, 5).objects(uri), NAME)
         for client in (*writers, reader):
             with pytest.raises(StoreError, match="another one is in its place"):
                 await client.volume.check(now=True)

@@ -14,9 +14,9 @@ from benchmarks.files.source import AUTHOR, sources
 from docsplit.corpora.documents import Refused, read_documents
 from service.bulk.loader import Encoded, Report, Updater, here, load_documents, prune
 from service.errors import CommandError
+from service.index.documents import whole
 from service.index.indexes import Indexes
-from service.index.reuse import whole
-from service.index.rows.record import encoded
+from service.index.rows.records import encoded
 from tests.index.processes import Replicas, embedded, run
 
 FIRST, SECOND = sources(2)

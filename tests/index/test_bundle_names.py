@@ -10,9 +10,8 @@ from typing import Any
 import pytest
 
 from service.errors import BuildingError, ConflictError, NotFoundError
-from service.index.follower import Follower
 from service.index.indexes import Indexes, Model, connect
-from service.index.reembed import Embed
+from service.index.reembed import Embed, Follower
 from tests.index.processes import embed, record
 
 SMALL = Model("small", "a" * 64, 4)

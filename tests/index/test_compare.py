@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from service.errors import NotFoundError
-from service.index import reuse
+from service.index import documents
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.processes import Replicas, record, run
@@ -115,6 +115,6 @@ async def test_one_read_tells_a_missing_document_from_a_damaged_one(replicas: Re
     index = await indexes.open("x")
     # with a second read, a document that is stored in between would count as damaged
     with pytest.raises(NotFoundError):
-        await reuse.windows_of(index, "late")
+        await documents.windows_of(index, "late")
     await index.put([record("late", "text")])
-    assert (await reuse.windows_of(index, "late")).ends == [4]
+    assert (await documents.windows_of(index, "late")).ends == [4]

@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
+from service.index import link_graph
 from service.index.documents import Index
 from service.index.indexes import Indexes
-from service.index.links import coupling, graph
-from service.index.links.graph import Graph, Source
+from service.index.link_graph import Graph, Source
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.reading import Hit
 from service.index.query.search import stored
@@ -49,7 +49,7 @@ async def search(
     limit = options.pop("limit", 100)
     one = replace(await stored(index, query), **options)
     links = Graph(index, indexes.found_links, source)
-    return await coupling.coupled(index, one, limit, where, links)
+    return await link_graph.coupled(index, one, limit, where, links)
 
 
 def shown(hits: list[Hit]) -> dict[str, tuple[Any, int, int]]:
@@ -92,7 +92,7 @@ def test_a_page_with_a_filter_is_a_part_of_all_hits(
         expected = [one for one in whole if places[one] % 2 == 0 and one not in out]
         assert 8 < len(expected) < len(whole) - 8
         # candidates beyond the first chunk pass the filter too
-        monkeypatch.setattr(coupling, "_CHUNK", 5)
+        monkeypatch.setattr(link_graph, "_COUPLED", 5)
         pages = [
             await search(
                 indexes, index, "d0", even=True, exclude=out, limit=start + 4, offset=start
@@ -111,8 +111,8 @@ def test_a_document_that_many_cite_costs_no_more_than_the_limits(
     links |= {"hub": set(), "o0": set(), "o1": set(), "query": {"hub", "rare"}}
     links |= {"near": {"hub", "rare"}, "far": {"rare", "x", "y"}}
     for limit in ("MOST_COUPLED", "MOST_CITING"):
-        monkeypatch.setattr(coupling, limit, 30)
-    monkeypatch.setattr(graph, "MOST_READ", 30)
+        monkeypatch.setattr(link_graph, limit, 30)
+    monkeypatch.setattr(link_graph, "MOST_READ", 30)
 
     async def run() -> None:
         indexes, index = await filled(tmp_path, links, {})

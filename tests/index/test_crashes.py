@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from service.index.storage import folder as disk
+from service.index.storage import volume as disk
 from service.index.storage.volume import Volume
 from tests.conftest import NIGHTLY, ROOT
 from tests.index import piped, writing

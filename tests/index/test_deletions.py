@@ -14,9 +14,9 @@ from structlog.testing import capture_logs
 from service.errors import NotFoundError
 from service.index import indexes as indexes_module
 from service.index import maintenance
-from service.index.follower import Follower
-from service.index.generations import LISTING_SECONDS
+from service.index.indexes import LISTING_SECONDS
 from service.index.query import listing
+from service.index.reembed import Follower
 from service.index.rows.versions import microseconds
 from service.index.storage.database import connect, table_names
 from tests.conftest import NIGHTLY

@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from service.index.rows.vectors import matrix
+from service.index.rows.vectors import vector_matrix
 from tests.conftest import ROOT
 from tests.index.exporting import export
 from tests.integrity import stores
@@ -64,7 +64,7 @@ def found(exported: Path) -> pa.Table:
 
 def check(found: pa.Table, search: Callable[[np.ndarray[Any, Any]], list[str]]) -> None:
     """Compare searches for each document with a comparison of all vectors."""
-    vectors, ids = matrix(found), found["id"].to_pylist()
+    vectors, ids = vector_matrix(found), found["id"].to_pylist()
     assert len(ids) == len(stores.names("x"))
     for vector in vectors:
         order = np.argsort(-(vectors @ vector), kind="stable")[:MOST]
@@ -82,7 +82,7 @@ def test_qdrant(run: Callable[..., dict[str, Any]], found: pa.Table) -> None:
         return [hit.payload["id"] for hit in hits]
 
     check(found, search)
-    [hit] = client.query_points("papers", query=matrix(found)[0].tolist(), limit=1).points
+    [hit] = client.query_points("papers", query=vector_matrix(found)[0].tolist(), limit=1).points
     assert hit.payload["note"] == f"of {hit.payload['id']}"
 
 

@@ -28,11 +28,12 @@ from service.bulk.exporting import destination, run
 from service.bulk.exporting.destination import MANIFEST, Damage, Destination, Manifest
 from service.bulk.exporting.run import report
 from service.errors import CommandError
-from service.index import maintenance, reuse
+from service.index import maintenance
+from service.index.documents import changed, windows_by_id
 from service.index.indexes import Indexes, Model, connect
-from service.index.rows.outline import Outline
-from service.index.rows.vectors import matrix
-from service.index.storage import pins
+from service.index.rows.derived import Outline
+from service.index.rows.vectors import vector_matrix
+from service.index.storage import database
 from tests.index import piped
 from tests.index.exporting import MIDDLE, export, export_of, read
 from tests.integrity import stores
@@ -77,8 +78,8 @@ def test_the_files_hold_what_the_index_serves(store: Path, tmp_path: Path, form:
         # x-5 is deleted
         assert sorted(found["id"].to_pylist()) == sorted(stores.names("x"))
         assert found.schema.names == [column["name"] for column in held.columns]
-        windows = dict([pair async for pair in reuse.windows(index, stores.names("x"))])
-        for vector, row in zip(matrix(found), found.to_pylist(), strict=True):
+        windows = dict([pair async for pair in windows_by_id(index, stores.names("x"))])
+        for vector, row in zip(vector_matrix(found), found.to_pylist(), strict=True):
             served = await index.get(row["id"])
             assert vector.tobytes() == served.vector.tobytes()
             assert (row["text"], row["title"], row["links"]) == (
@@ -132,7 +133,7 @@ def test_a_version_that_is_gone_ends_the_export(
     store: Path, tmp_path: Path, no_waiting: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root, folder = stores.copy(store, tmp_path / "store"), tmp_path / "out"
-    monkeypatch.setattr(pins, "SECONDS", -1)
+    monkeypatch.setattr(database, "PIN_SECONDS", -1)
     write = Destination.write
 
     def stop(self: Destination, manifest: Manifest) -> None:
@@ -260,7 +261,7 @@ def test_a_table_of_a_former_version_gives_the_same_columns(former: Path, tmp_pa
         held = await export_of(indexes, "papers", tmp_path / "out", rows=4)
         assert (held.rows, held.damaged) == (7, [])
         found = read(tmp_path / "out")
-        windows = dict([pair async for pair in reuse.windows(index, found["id"].to_pylist())])
+        windows = dict([pair async for pair in windows_by_id(index, found["id"].to_pylist())])
         for row in found.to_pylist():
             assert np.array_equal(np.array(row["windows"], "f4"), windows[row["id"]].vectors)
 
@@ -278,13 +279,13 @@ def test_the_loader_reads_an_export_as_the_same_documents(store: Path, tmp_path:
         await export(root, tmp_path / "out", rows=6)
         documents = list(read_documents(tmp_path / "out"))
         assert sorted(one.id for one in documents) == sorted([*stores.names("x"), "x-outlined"])
-        assert await reuse.changed(index, documents) == []
+        assert await changed(index, documents) == []
         # the controls
         documents[0].metadata["further"] = 1
-        assert await reuse.changed(index, documents) == documents[:1]
+        assert await changed(index, documents) == documents[:1]
         [outlined] = [one for one in documents if one.id == "x-outlined"]
         outlined.pages.append(5)
-        assert outlined in await reuse.changed(index, documents)
+        assert outlined in await changed(index, documents)
 
     stores.run(scenario())
 

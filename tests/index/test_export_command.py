@@ -13,7 +13,7 @@ import pytest
 
 from service.bulk.__main__ import main
 from service.bulk.exporting.destination import MANIFEST, Destination
-from service.index.storage import pins
+from service.index.storage import database
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.exporting import read
@@ -34,7 +34,7 @@ def test_a_store_that_takes_no_pin_is_exported_with_a_warning(
     async def read_only(*_: object) -> int:
         raise OSError(errno.EROFS, "Read-only file system")
 
-    monkeypatch.setattr(pins, "hold", read_only)
+    monkeypatch.setattr(database, "pin", read_only)
     upsert(server, index, {"id": "a", "text": "A text."})
     root, folder = server.log.with_name("index"), tmp_path / "out"
     assert command(root, index, str(folder), "--no-windows") == 0

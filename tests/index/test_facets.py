@@ -8,8 +8,8 @@ import httpx
 import pyarrow as pa
 import pytest
 
-from service.index.query import facets
-from service.index.query.facets import Facet
+from service.index.query import filters
+from service.index.query.filters import Facet
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 
@@ -110,11 +110,11 @@ def test_facets_count_all_documents_that_pass(server: Server, shelf: str) -> Non
 def test_a_facet_has_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     facet, whole = Facet(), Facet()
     whole.add(pa.array(["a", "b", None, "a", "c" * 90]))
-    monkeypatch.setattr(facets, "_VALUES", 2)
+    monkeypatch.setattr(filters, "_VALUES", 2)
     for values in (["a", "b", None, "a"], ["c", "a", "d"]):
         facet.add(pa.array(values))
     assert (facet.most(9), facet.others) == ([("a", 3), ("b", 1)], 2)
-    monkeypatch.setattr(facets, "_CHARACTERS", 80)
+    monkeypatch.setattr(filters, "_CHARACTERS", 80)
     small = Facet()
     small.add(pa.array(["a", "b", None, "a", "c" * 90]))
     assert (small.most(1), small.others) == ([("a", 2)], 1)

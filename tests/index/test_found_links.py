@@ -15,16 +15,15 @@ import pyarrow as pa
 import pytest
 
 from service.errors import TooLargeError
+from service.index import found_links, link_graph
+from service.index import link_graph as given
 from service.index.documents import Index
+from service.index.found_links import Names, Report
 from service.index.indexes import Indexes, Model, connect
-from service.index.links import found, graph, listing, search
-from service.index.links.found import Report
-from service.index.links.graph import Graph, Source
-from service.index.links.search import Names
-from service.index.query import links as given
+from service.index.link_graph import Graph, Source
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
 from tests.conftest import NIGHTLY
 
 TEXTS = {
@@ -49,12 +48,12 @@ async def filled(path: Path) -> tuple[Indexes, Index]:
 
 
 async def cited(indexes: Indexes, index: Index, document: str) -> list[str]:
-    page = await listing.page(index, indexes.found_links, document, ("", ""), 10)
+    page = await link_graph.page(index, indexes.found_links, document, ("", ""), 10)
     return [entry.id for entry in page.entries if entry.direction == "cites"]
 
 
 async def find(indexes: Indexes, index: Index) -> Report:
-    rows, report = await search.find(index, Names())
+    rows, report = await found_links.find(index, Names())
     await indexes.found_links.replace(index.identity.uid, rows, report)
     return report
 
@@ -85,13 +84,13 @@ def test_links_of_a_former_version_have_no_forms(tmp_path: Path) -> None:
             ["pep 1"]
         ]
         (link,) = await indexes.found_links.citing(uid, ["pep-2"])
-        rows = found.rows([link]).drop_columns(["forms", "checksum"])
+        rows = found_links.rows([link]).drop_columns(["forms", "checksum"])
         values = [column[0].as_py() for column in rows.columns]
-        sealed = rows.append_column("checksum", [[found._checksum(*values)]])
-        assert found._opened(sealed) == [replace(link, forms=[])]
+        sealed = rows.append_column("checksum", [[found_links._checksum(*values)]])
+        assert found_links._opened(sealed) == [replace(link, forms=[])]
         # the control: a value has changed
-        sealed = rows.append_column("checksum", [[found._checksum(*values[:-1], [True])]])
-        assert found._opened(sealed) == []
+        sealed = rows.append_column("checksum", [[found_links._checksum(*values[:-1], [True])]])
+        assert found_links._opened(sealed) == []
 
     asyncio.run(run())
 
@@ -127,9 +126,9 @@ def test_texts_that_are_read_one_by_one_give_the_same_links(
 ) -> None:
     async def run() -> None:
         _, index = await filled(tmp_path)
-        together, _ = await search.find(index, Names())
-        monkeypatch.setattr(search, "_MUCH_BYTES", 0)
-        assert (await search.find(index, Names()))[0].equals(together)
+        together, _ = await found_links.find(index, Names())
+        monkeypatch.setattr(found_links, "_MUCH_BYTES", 0)
+        assert (await found_links.find(index, Names()))[0].equals(together)
         assert together.num_rows == 3
 
     asyncio.run(run())
@@ -140,14 +139,14 @@ def test_links_are_written_and_read_in_threads(
 ) -> None:
     threads: dict[str, set[str]] = {"rows": set(), "_opened": set()}
     for name, seen in threads.items():
-        call = getattr(found, name)
+        call = getattr(found_links, name)
 
         def noted(links: Any, call: Any = call, seen: set[str] = seen) -> Any:
             if len(links):
                 seen.add(threading.current_thread().name.partition("_")[0])
             return call(links)
 
-        monkeypatch.setattr(found, name, noted)
+        monkeypatch.setattr(found_links, name, noted)
 
     async def run() -> None:
         indexes, index = await filled(tmp_path)
@@ -164,11 +163,11 @@ def test_links_are_written_and_read_in_threads(
 def test_a_search_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def run() -> None:
         indexes, index = await filled(tmp_path)
-        monkeypatch.setattr(search, "MOST_OF_ONE", 1)
+        monkeypatch.setattr(found_links, "MOST_OF_ONE", 1)
         report = await find(indexes, index)
         assert (report.links, report.places, report.cut) == (2, 4, 1)
         assert await cited(indexes, index, "pep-1") == ["pep-2"]
-        monkeypatch.setattr(search, "MOST_LINKS", 1)
+        monkeypatch.setattr(found_links, "MOST_LINKS", 1)
         with pytest.raises(TooLargeError, match="more than 1 links"):
             await find(indexes, index)
         # what was found before stays
@@ -180,7 +179,7 @@ def test_a_search_has_limits(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
 def test_a_reader_outlives_the_next_search_for_links(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(found, "KEEP_VERSIONS", timedelta(seconds=1))
+    monkeypatch.setattr(found_links, "KEEP_VERSIONS", timedelta(seconds=1))
 
     async def run() -> None:
         indexes, index = await filled(tmp_path)
@@ -214,7 +213,7 @@ def test_pages_of_a_hub_read_few_links_at_a_time(
         made: list[list[tuple[str, str]]] = []
         after: tuple[str, str] = ("", "")
         while True:
-            page = await listing.page(index, indexes.found_links, "pep-1", after, limit)
+            page = await link_graph.page(index, indexes.found_links, "pep-1", after, limit)
             made.append([(entry.direction, entry.id) for entry in page.entries])
             if page.next is None:
                 return made
@@ -239,7 +238,7 @@ def test_pages_of_a_hub_read_few_links_at_a_time(
             assert list(chain.from_iterable(made)) == whole
             assert {len(page) for page in made[:-1]} <= {limit}
         read.clear()
-        first = await listing.page(index, indexes.found_links, "pep-1", ("", ""), 1)
+        first = await link_graph.page(index, indexes.found_links, "pep-1", ("", ""), 1)
         assert [entry.id for entry in first.entries] == ["citing 001"]
         # its own links, and a few of the others
         assert sum(read) <= 5
@@ -267,7 +266,7 @@ def test_the_links_of_an_index_are_converted_in_other_threads(
         with monkeypatch.context() as patch:
             patch.setattr(given, "_texts", noted)
             patch.setattr(checksums, "texts", noted)
-            patch.setattr(graph, "texts", noted)
+            patch.setattr(link_graph, "texts", noted)
             made = await Graph(index, indexes.found_links, "both").citations()
         expected = {name: {*own} - {name} for name, own in links.items()}
         assert made.items() >= {name: own for name, own in expected.items() if own}.items()

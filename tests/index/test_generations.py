@@ -20,11 +20,10 @@ from docsplit.bundles import format as bundle
 from docsplit.bundles.manifest import Manifest
 from docsplit.heads.citation import vector_features
 from docsplit.heads.network import Network
-from service.index.generations import is_of
-from service.index.indexes import connect
-from service.index.replicas.leases import Leases
+from service.index.indexes import connect, is_of
+from service.index.leases import Leases
 from service.index.rows.schema import identity
-from service.index.rows.vectors import matrix
+from service.index.rows.vectors import vector_matrix
 from service.index.storage.database import Database, table_names
 from service.learning.store import Head, Heads
 from tests import forked
@@ -112,7 +111,7 @@ class Upgrade:
             table = await table_of(database, index, revision)
             query = table.query().where("deleted = false")
             rows = await query.select(["id", "vector"]).to_arrow()
-            return dict(zip(rows["id"].to_pylist(), matrix(rows), strict=True))
+            return dict(zip(rows["id"].to_pylist(), vector_matrix(rows), strict=True))
 
         return asyncio.run(read())
 

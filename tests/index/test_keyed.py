@@ -12,7 +12,7 @@ import pytest
 from lancedb.table import AsyncTable
 
 from service.index import sql
-from service.index.replicas.leases import Leases
+from service.index.leases import Leases
 from service.index.rows import keyed
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import connect, table_names

@@ -12,14 +12,14 @@ import pyarrow as pa
 import pytest
 
 from features.maps import compute
-from service.index import filling, reembed, reuse
+from service.index import documents, maintenance, reembed
+from service.index import found_links as links
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
-from service.index.links import search as links
 from service.index.query import duplicates, passages, words
 from service.index.query.passages import Form
 from service.index.query.reading import Query
-from service.index.rows import sizes, terms
+from service.index.rows import derived
 from service.index.rows.checksums import Part
 from tests.index.processes import record
 
@@ -46,12 +46,12 @@ async def _copied(index: Index) -> None:
 
 
 async def _filled(index: Index) -> None:
-    await index.table.update({terms.COLUMN: None, terms.WORDS: None}, where="true")
-    assert await filling.fill(index) == COUNT
+    await index.table.update({derived.TERMS: None, derived.WORDS: None}, where="true")
+    assert await maintenance.fill(index) == COUNT
 
 
 async def _sampled(index: Index) -> None:
-    await index.table.update({terms.COLUMN: None}, where="true")
+    await index.table.update({derived.TERMS: None}, where="true")
     assert len(await words.sample(index)) == COUNT
 
 
@@ -60,7 +60,7 @@ async def _linked(index: Index) -> None:
 
 
 READERS: dict[str, Callable[[Index], Awaitable[Any]]] = {
-    "an upsert of the same texts": lambda index: reuse.kept(
+    "an upsert of the same texts": lambda index: documents.kept(
         index, {str(number): text(number) for number in range(COUNT)}
     ),
     "near-duplicates of a text": lambda index: duplicates.like(index, QUERY, 0.1, 5),
@@ -89,7 +89,7 @@ def test_a_reader_takes_few_texts_at_a_time(
     async def scenario() -> None:
         index = await opened(tmp_path)
         monkeypatch.setattr(Index, "faults", watched)
-        monkeypatch.setattr(sizes, "READ_BYTES", 2 * CHARACTERS)
+        monkeypatch.setattr(documents, "READ_BYTES", 2 * CHARACTERS)
         await READERS[reader](index)
 
     asyncio.run(scenario())
@@ -111,12 +111,12 @@ def test_an_upsert_reads_no_stored_text_of_another_length(
     async def scenario() -> None:
         index = await opened(tmp_path)
         monkeypatch.setattr(Index, "sound", watched)
-        assert await reuse.kept(index, {"3": "other"}) == {}
-        assert await reuse.kept(index, {"3": "other", "4": "more", "none": "n"}) == {}
+        assert await documents.kept(index, {"3": "other"}) == {}
+        assert await documents.kept(index, {"3": "other", "4": "more", "none": "n"}) == {}
         assert sum(rows) == 0
         # a control: the same text is read and kept
-        assert set(await reuse.kept(index, {"3": text(3)})) == {"3"}
-        assert set(await reuse.kept(index, {"3": text(3), "4": "more"})) == {"3"}
+        assert set(await documents.kept(index, {"3": text(3)})) == {"3"}
+        assert set(await documents.kept(index, {"3": text(3), "4": "more"})) == {"3"}
 
     asyncio.run(scenario())
 
@@ -127,7 +127,7 @@ def test_few_large_groups_are_in_memory_at_once() -> None:
 
         async def one(size: int) -> None:
             nonlocal inside, most
-            async with sizes.turn(size):
+            async with documents.turn_of_size(size):
                 inside += 1
                 most = max(most, inside)
                 await asyncio.sleep(0)

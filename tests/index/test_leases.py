@@ -11,10 +11,8 @@ from pathlib import Path
 import pytest
 
 from service.index import indexes as indexes_module
-from service.index import sql
-from service.index.replicas import leases, silence
-from service.index.replicas.leases import Leases
-from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index import leases, sql
+from service.index.leases import SILENT_SECONDS, Leases, Silence
 from service.index.rows.keyed import Row
 from service.index.sql import Sql
 from service.index.storage.database import connect
@@ -56,7 +54,7 @@ class Process:
 def clocks(monkeypatch: pytest.MonkeyPatch) -> Clocks:
     made = Clocks()
     monkeypatch.setattr(leases, "time", made)
-    monkeypatch.setattr(silence, "time", made)
+    monkeypatch.setattr(leases, "time", made)
     return made
 
 

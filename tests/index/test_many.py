@@ -4,10 +4,10 @@ from typing import Any
 
 import pytest
 
+from service.index.commits import Writer
 from service.index.documents import Index
-from service.index.query import many
+from service.index.query import listing
 from service.index.query.filters import live
-from service.index.writer import Writer
 from tests.conftest import Server
 from tests.index.conftest import call, count, upsert
 from tests.index.processes import Replicas, record, run, text
@@ -47,14 +47,14 @@ async def test_get_reads_no_more_than_it_may(replicas: Replicas) -> None:
     a, _ = await replicas.pair()
     await a.put([record("long", "x" * 900), record("b", "y" * 50), record("c", "z" * 50)])
     ids = ["b", "c", "long"]
-    whole = await many.get(a, ids, texts=True)
+    whole = await listing.read(a, ids, texts=True)
     assert [head.id for head, _ in whole.documents] == ids
-    part = await many.get(a, ids, texts=True, most=500)
+    part = await listing.read(a, ids, texts=True, most=500)
     assert ([head.id for head, _ in part.documents], part.remaining) == (["b", "c"], ["long"])
     # a document that is longer than the whole answer still arrives
-    rest = await many.get(a, part.remaining, texts=True, most=500)
+    rest = await listing.read(a, part.remaining, texts=True, most=500)
     assert [read for _, read in rest.documents] == ["x" * 900]
-    heads = await many.get(a, ids, texts=False, most=500)
+    heads = await listing.read(a, ids, texts=False, most=500)
     assert len(heads.documents) == 3
 
 
@@ -86,11 +86,11 @@ def test_delete_needs_ids_or_a_filter(server: Server, empty: str, body: dict[str
 @run
 async def test_batches_hold_every_match_once(replicas: Replicas) -> None:
     a, _ = await replicas.pair()
-    names = [f"d{number}" for number in range(many.BATCH + 7)]
+    names = [f"d{number}" for number in range(listing.BATCH + 7)]
     for start in (0, 2000, 4000):
         await a.put([record(name) for name in names[start : start + 2000]])
-    found = [batch async for batch in many.matching(a, live(None))]
-    assert [len(batch) for batch in found] == [many.BATCH, 7]
+    found = [batch async for batch in listing.versions_matching(a, live(None))]
+    assert [len(batch) for batch in found] == [listing.BATCH, 7]
     assert sorted(name for batch in found for name in batch) == sorted(names)
 
 
@@ -99,7 +99,7 @@ async def test_a_write_in_between_stays_and_other_generations_follow(replicas: R
     a, b = await replicas.pair()
     for index in (a, b):
         await index.put([record("kept"), record("gone")])
-    seen = await many.seen(a, ["kept", "gone"])
+    seen = await listing.versions(a, ["kept", "gone"])
     await a.put([record("kept", "a newer text")])
     indexes = await replicas.open("a")
     writer = Writer(indexes, "x", lambda _: None)
@@ -108,8 +108,10 @@ async def test_a_write_in_between_stays_and_other_generations_follow(replicas: R
     assert (await text(a, "kept"), await text(a, "gone")) == ("a newer text", None)
     assert await _held(b) == {"kept"}
     # the control: with the version of the newer text it is deleted
-    assert set(await writer.delete_seen(a.identity.uid, await many.seen(a, ["kept"]))) == {"kept"}
+    assert set(await writer.delete_seen(a.identity.uid, await listing.versions(a, ["kept"]))) == {
+        "kept"
+    }
 
 
 async def _held(index: Index) -> set[str]:
-    return set(await many.seen(index, ["kept", "gone"]))
+    return set(await listing.versions(index, ["kept", "gone"]))

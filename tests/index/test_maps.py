@@ -19,7 +19,7 @@ from features.maps.compute import compute
 from features.maps.current import Current, CurrentMaps
 from service.index.indexes import Indexes, Model, connect
 from service.index.rows.keyed import Row
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
 
 pytest.importorskip("openTSNE", reason="the extra map is not installed")
 

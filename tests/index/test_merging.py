@@ -18,16 +18,21 @@ from structlog.testing import capture_logs
 from docsplit.corpora.documents import Document
 from service.bulk import loader, optimizing
 from service.bulk.loader import Batch, Encoded, Outcome, Updater, here
-from service.index import maintenance
-from service.index.commits import Upsert
+from service.index import maintenance, merger, merging
+from service.index.commits import Upsert, Writer
 from service.index.indexes import Indexes
 from service.index.maintenance import Maintainer, optimize
-from service.index.merging import groups, process
-from service.index.merging.__main__ import merge, update
-from service.index.merging.groups import COVERED, FULL_BYTES, GROUP_BYTES, Fragment, next_group
-from service.index.rows.record import encoded
+from service.index.merger import (
+    COVERED,
+    FULL_BYTES,
+    GROUP_BYTES,
+    Fragment,
+    merge,
+    next_group,
+    update,
+)
+from service.index.rows.records import encoded
 from service.index.storage import recovery
-from service.index.writer import Writer
 from tests.conftest import NIGHTLY, until
 from tests.index import piped
 from tests.integrity import stores
@@ -99,7 +104,7 @@ async def put(table_of: Indexes, first: int, number: int) -> AsyncTable:
 
 @pytest.mark.folder
 def test_a_full_file_is_not_written_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process, "SMALL_BYTES", 0)
+    monkeypatch.setattr(merging, "SMALL_BYTES", 0)
 
     async def scenario() -> None:
         indexes = await stores.open_indexes(tmp_path)
@@ -107,9 +112,9 @@ def test_a_full_file_is_not_written_again(tmp_path: Path, monkeypatch: pytest.Mo
         table = await put(indexes, 0, 20)
         folder = tmp_path / "indexes" / f"{table.name}.lance"
         assert len(files(folder)) == 20
-        bytes_of_one = await process.size(table) // 20
-        monkeypatch.setattr(groups, "FULL_BYTES", 10 * bytes_of_one)
-        monkeypatch.setattr(groups, "GROUP_BYTES", 12 * bytes_of_one)
+        bytes_of_one = await merging.size(table) // 20
+        monkeypatch.setattr(merger, "FULL_BYTES", 10 * bytes_of_one)
+        monkeypatch.setattr(merger, "GROUP_BYTES", 12 * bytes_of_one)
         uri = await table.uri()
         assert await asyncio.to_thread(merge, uri, None) == 20
         [full] = sorted(
@@ -119,7 +124,7 @@ def test_a_full_file_is_not_written_again(tmp_path: Path, monkeypatch: pytest.Mo
         assert await asyncio.to_thread(merge, uri, None) > 0
         assert full in files(folder)
         # the control: LanceDB writes it again
-        monkeypatch.setattr(process, "SMALL_BYTES", 1 << 40)
+        monkeypatch.setattr(merging, "SMALL_BYTES", 1 << 40)
         for _ in range(2):
             await optimize(table)
         assert full not in files(folder)
@@ -136,9 +141,9 @@ def test_files_that_indexes_cover_are_merged_one_group_at_a_time(
         indexes = await stores.open_indexes(tmp_path)
         await indexes.create("x", {})
         table = await put(indexes, 0, 8)
-        bytes_of_one = await process.size(table) // 8
-        monkeypatch.setattr(groups, "FULL_BYTES", int(1.5 * bytes_of_one))
-        monkeypatch.setattr(groups, "GROUP_BYTES", int(2.5 * bytes_of_one))
+        bytes_of_one = await merging.size(table) // 8
+        monkeypatch.setattr(merger, "FULL_BYTES", int(1.5 * bytes_of_one))
+        monkeypatch.setattr(merger, "GROUP_BYTES", int(2.5 * bytes_of_one))
         uri = await table.uri()
         assert await asyncio.to_thread(update, uri, None) == []
         await put(indexes, 8, 2)
@@ -152,16 +157,16 @@ def test_files_that_indexes_cover_are_merged_one_group_at_a_time(
 def test_the_command_asks_for_every_group_and_other_maintenance_for_one(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "SMALL_BYTES", 0)
-    monkeypatch.setattr(process, "started", piped.merging_process)
+    monkeypatch.setattr(merging, "SMALL_BYTES", 0)
+    monkeypatch.setattr(merging, "started", piped.merging_process)
     asked: list[object] = []
-    ask = process._There._ask
+    ask = merging._There._ask
 
-    async def noted(self: process._There, work: str, **given: object) -> object:
+    async def noted(self: merging._There, work: str, **given: object) -> object:
         asked.extend([given["every"]] if work == "merge" else [])
         return await ask(self, work, **given)
 
-    monkeypatch.setattr(process._There, "_ask", noted)
+    monkeypatch.setattr(merging._There, "_ask", noted)
 
     async def scenario() -> None:
         indexes = await stores.open_indexes(tmp_path)
@@ -178,17 +183,17 @@ def test_the_command_asks_for_every_group_and_other_maintenance_for_one(
 def test_a_process_that_ends_early_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(process, "SMALL_BYTES", 0)
+    monkeypatch.setattr(merging, "SMALL_BYTES", 0)
 
     async def scenario() -> None:
         indexes = await stores.open_indexes(tmp_path)
         await indexes.create("x", {})
         table = await put(indexes, 0, 2)
-        async with process.working(table) as work:
+        async with merging.working(table) as work:
             os.kill(child(), signal.SIGKILL)
             with pytest.raises(RuntimeError, match="too little memory"):
                 await work.merge(every=False)
-        async with process.working(table) as work:
+        async with merging.working(table) as work:
             await work.merge(every=False)
             pid = child()
         with pytest.raises(ProcessLookupError):
@@ -203,7 +208,7 @@ def child() -> int:
     for status in Path("/proc").glob("[0-9]*/cmdline"):
         line = status.read_bytes()
         parent = (status.parent / "stat").read_text().rpartition(")")[2].split()[1]
-        if b"service.index.merging" in line and int(parent) == os.getpid():
+        if b"service.index.merger" in line and int(parent) == os.getpid():
             return int(status.parent.name)
     raise AssertionError("no process merges files")
 
@@ -245,7 +250,7 @@ def test_updates_without_a_pause_do_not_stop_maintenance(
 ) -> None:
     # whether the writer belongs to the process that maintains the index
     monkeypatch.setattr(maintenance, "COMMITS", 8)
-    monkeypatch.setattr(process, "started", piped.merging_process)
+    monkeypatch.setattr(merging, "started", piped.merging_process)
     # a commit on a busy machine must end before its version is removed
     kept = timedelta(milliseconds=100 if here else 500)
     monkeypatch.setattr(maintenance, "KEEP_VERSIONS", kept)

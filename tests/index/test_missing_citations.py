@@ -14,7 +14,7 @@ import pytest
 from docsplit.heads.network import Network
 from docsplit.heads.pairs import FEATURES
 from docsplit_client import Client
-from service.index.links.graph import Graph
+from service.index.link_graph import Graph
 from service.learning.missing import page
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert

@@ -19,11 +19,10 @@ import pytest
 from service.bulk import optimizing
 from service.bulk.__main__ import main
 from service.errors import CommandError
-from service.index import maintenance
-from service.index.merging import process
+from service.index import maintenance, merging
 from service.index.query import search
-from service.index.rows.columns import prepare
-from service.index.storage import pins
+from service.index.rows.schema import prepare
+from service.index.storage import database
 from tests import storage
 from tests.conftest import NIGHTLY, Server, until
 from tests.index import piped, writing
@@ -37,9 +36,9 @@ DOCUMENTS = 120
 def maintained(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Tables are maintained as small ones, then as large ones."""
     if request.param == "in a process of its own":
-        monkeypatch.setattr(process, "SMALL_BYTES", 0)
+        monkeypatch.setattr(merging, "SMALL_BYTES", 0)
         # a start of the command itself is in test_merging.py
-        monkeypatch.setattr(process, "started", piped.merging_process)
+        monkeypatch.setattr(merging, "started", piped.merging_process)
 
 
 @pytest.mark.folder
@@ -191,11 +190,11 @@ def test_a_pinned_version_outlives_an_optimization(
         await indexes.create("x", {})
         index = await indexes.open("x")
         await index.put([stores.record("a")])
-        version = await pins.hold(index.table, "ab")
-        assert await pins.hold(index.table, "ab", version) == version
+        version = await database.pin(index.table, "ab")
+        assert await database.pin(index.table, "ab", version) == version
         await index.put([stores.record("b")])
         for owner, there in (("cd", True), ("ab", False)):
-            await pins.release(index.table, owner)
+            await database.unpin(index.table, owner)
             await optimizing.optimize(indexes, "x", index, lambda _: None)
             versions = [held["version"] for held in await index.table.list_versions()]
             assert (version in versions) == there
@@ -231,7 +230,7 @@ KEEP = timedelta(seconds=2)
 
 @pytest.mark.usefixtures("maintained")
 def test_a_version_that_was_current_until_a_moment_ago_stays(tmp_path: Path) -> None:
-    # the removal must begin within a fifteenth of it, see service.index.storage.pins
+    # the removal must begin within a fifteenth of it, see service.index.storage.database
     keep = KEEP * 8 if storage.in_bucket() else KEEP
 
     async def scenario() -> None:
@@ -243,20 +242,20 @@ def test_a_version_that_was_current_until_a_moment_ago_stays(tmp_path: Path) -> 
         await asyncio.sleep(keep.total_seconds() / 2)
         await index.put([stores.record("b")])
         current = await index.table.version()
-        async with process.working(index.table) as work:
+        async with merging.working(index.table) as work:
             # the process of its own starts
-            await work.remove(pins.NEVER)
+            await work.remove(database.NEVER)
             await asyncio.sleep(keep.total_seconds() * 1.2)
             reader = await indexes.open("x", still=True)
             await index.put([stores.record("c")])
-            await work.remove(await pins.older_than(index.table, keep))
+            await work.remove(await database.older_than(index.table, keep))
             held = {one["version"] for one in await index.table.list_versions()}
             assert current in held
             # the control: it was replaced long ago
             assert before not in held
             assert (await reader.get("b")).text == stores.text_of("b")
             await asyncio.sleep(keep.total_seconds() * 1.2)
-            await work.remove(await pins.older_than(index.table, keep))
+            await work.remove(await database.older_than(index.table, keep))
             assert current not in {one["version"] for one in await index.table.list_versions()}
 
     stores.run(scenario())
@@ -306,9 +305,9 @@ def test_the_end_of_summer_removes_no_version_too_early(
             zero = timedelta()
             return [{"timestamp": datetime.fromtimestamp(now - 60 * m) + zero} for m in ages]
 
-    monkeypatch.setattr(pins, "time", SimpleNamespace(time=lambda: now))
+    monkeypatch.setattr(database, "time", SimpleNamespace(time=lambda: now))
     try:
-        age = asyncio.run(pins.older_than(Table(), timedelta(minutes=15)))  # type: ignore[arg-type]
+        age = asyncio.run(database.older_than(Table(), timedelta(minutes=15)))  # type: ignore[arg-type]
     finally:
         monkeypatch.undo()
         time.tzset()

@@ -9,14 +9,14 @@ from typing import Any
 import numpy as np
 import pytest
 
-from service.index import filling, reuse
+from service.index import documents, maintenance
 from service.index.commits import Upsert, write
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.query.passages import Form, search
 from service.index.query.reading import Query
-from service.index.rows import outline, schema
-from service.index.rows.outline import MOST, TITLE_CHARACTERS, Outline
+from service.index.rows import derived, schema
+from service.index.rows.derived import MOST, TITLE_CHARACTERS, Outline
 from tests.index.processes import Replicas, copy, record, run
 
 TEXT = "Harbour\n\nBoats carry grain. Boats return empty.\n\nSchool\n\nPupils read and write."
@@ -44,17 +44,17 @@ def test_an_outline_knows_the_page_and_the_heading_of_a_character() -> None:
 
 
 def test_an_outline_is_stored_in_few_bytes_and_bounded() -> None:
-    held = outline.outline(range(0, 9_000_000, 300), [(n, f"H{n}" * 500) for n in (5, 3)])
+    held = derived.outline(range(0, 9_000_000, 300), [(n, f"H{n}" * 500) for n in (5, 3)])
     assert held is not None
     assert (len(held.pages), held.headings[0][0]) == (MOST, 3)
     assert len(held.headings[0][1]) == TITLE_CHARACTERS
-    stored = outline.sealed(held, "digest.sums")
+    stored = derived.sealed_outline(held, "digest.sums")
     assert stored is not None
     assert len(stored) < MOST
-    assert outline.opened(stored, "digest.others") == held
-    assert outline.opened(stored, "other.sums") is None
-    assert outline.opened(stored[:-1], "digest.sums") is None
-    assert outline.outline([], []) is None
+    assert derived.opened_outline(stored, "digest.others") == held
+    assert derived.opened_outline(stored, "other.sums") is None
+    assert derived.opened_outline(stored[:-1], "digest.sums") is None
+    assert derived.outline([], []) is None
 
 
 @run
@@ -64,7 +64,7 @@ async def test_passages_say_page_and_heading(replicas: Replicas) -> None:
     assert await places(a, "Boats carry") == (1, "Harbour")
     assert await places(a, "Pupils read") == (2, "School")
     # damage hides the outline and no document
-    await a.table.update({outline.COLUMN: b"damaged"}, where="id = 'd'")
+    await a.table.update({derived.OUTLINE: b"damaged"}, where="id = 'd'")
     assert await places(a, "Pupils read") == (None, None)
 
 
@@ -72,16 +72,16 @@ async def test_passages_say_page_and_heading(replicas: Replicas) -> None:
 async def test_every_way_to_write_keeps_the_outline(replicas: Replicas) -> None:
     a, b = await replicas.pair()
     await a.put([DOCUMENT])
-    held, _ = await reuse.whole(a, "d")
+    held, _ = await documents.whole(a, "d")
     assert held.outline == HELD
     # as PATCH does
     await write(a, [Upsert(await a.rows([replace(held, title="A title")]))])
-    assert (await reuse.whole(a, "d"))[0].outline == HELD
+    assert (await documents.whole(a, "d"))[0].outline == HELD
     assert await copy(b, a) == 1
-    assert (await reuse.whole(b, "d"))[0].outline == HELD
+    assert (await documents.whole(b, "d"))[0].outline == HELD
     # an upsert without an outline removes it
     await a.put([record("d", TEXT)])
-    assert (await reuse.whole(a, "d"))[0].outline is None
+    assert (await documents.whole(a, "d"))[0].outline is None
 
 
 def test_a_table_of_an_earlier_version_gets_the_column(
@@ -93,17 +93,17 @@ def test_a_table_of_an_earlier_version_gets_the_column(
         index = await a.open("x")
         await index.put([DOCUMENT, *OTHERS])
         assert await places(index, "Pupils read") == (None, None)
-        assert (await reuse.digests(index, ["d"]))["d"][1] is None
-        assert not await filling.complete(index)
+        assert (await documents.digests(index, ["d"]))["d"][1] is None
+        assert not await maintenance.complete(index)
         rows = await index.rows([replace(DOCUMENT, id="e")])
-        assert await filling.add(index)
+        assert await maintenance.add(index)
         upgraded = await a.open("x")
-        assert await filling.complete(upgraded)
+        assert await maintenance.complete(upgraded)
         # a request that began before
         await write(upgraded, [Upsert(rows)])
-        assert (await reuse.digests(upgraded, ["e"]))["e"][1] is None
+        assert (await documents.digests(upgraded, ["e"]))["e"][1] is None
         await upgraded.put([DOCUMENT])
-        assert (await reuse.digests(upgraded, ["d"]))["d"][1] == HELD
+        assert (await documents.digests(upgraded, ["d"]))["d"][1] == HELD
 
     scenario(tmp_path)
 
@@ -115,7 +115,7 @@ async def former(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> Indexes
 
     def older(*given: Any) -> Any:
         made = create(*given)
-        return made.remove(made.get_field_index(outline.COLUMN))
+        return made.remove(made.get_field_index(derived.OUTLINE))
 
     with monkeypatch.context() as patch:
         patch.setattr(schema, "create", older)

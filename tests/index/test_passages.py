@@ -15,7 +15,7 @@ from docsplit.ranking.terms import bag
 from docsplit.ranking.terms import count as counted
 from docsplit.ranking.words import lined, placed
 from service.index.query import passages
-from service.index.query.passage_scores import Mode
+from service.index.query.passages import Mode
 from service.index.query.reading import Query
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert

@@ -11,8 +11,8 @@ import httpx
 import numpy as np
 import pytest
 
-from service.index.reuse import whole
-from service.index.rows.record import Encoding
+from service.index.documents import whole
+from service.index.rows.records import Encoding
 from service.memory import needed
 from tests.conftest import Server, connect, serving, wait_until
 from tests.index.conftest import FIELDS, call, upsert

@@ -21,7 +21,7 @@ from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import Maintainer
 from service.index.query import search
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
 from tests.conftest import serving, wait_until
 from tests.index.conftest import call
 

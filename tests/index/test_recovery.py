@@ -22,9 +22,8 @@ from service.index.maintenance import optimize
 from service.index.query import listing
 from service.index.storage import recovery
 from service.index.storage.database import connect
-from service.index.storage.folder import Disk
 from service.index.storage.recovery import Apart, EndedError
-from service.index.storage.volume import Durability, Volume
+from service.index.storage.volume import Disk, Durability, Volume
 from tests.conftest import NIGHTLY, Server, serving
 from tests.index.conftest import call, upsert
 from tests.index.processes import record

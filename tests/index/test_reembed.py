@@ -11,9 +11,10 @@ import pytest
 
 from service.embedding.embedder import Document, EmptyInputError, UnusableInputError
 from service.errors import BuildingError, ConflictError, NotFoundError
-from service.index import deletions, reembed, reuse
-from service.index.generations import Generation
-from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index import commits, reembed
+from service.index.documents import windows_of
+from service.index.indexes import Generation
+from service.index.leases import SILENT_SECONDS, Silence
 from service.index.rows.versions import microseconds
 from tests.index.processes import HOUR, Replicas, copy, embed, follower, record, run, text
 
@@ -43,7 +44,7 @@ async def test_a_document_deleted_while_it_is_copied_stays_deleted(replicas: Rep
     await a.put([record("gone"), record("kept")])
 
     async def deleting(texts: Sequence[str]) -> list[Document]:
-        await deletions.delete(indexes, "x", a.identity.uid, ["gone"])
+        await commits.delete_everywhere(indexes, "x", a.identity.uid, ["gone"])
         return await embed(texts)
 
     assert await copy(b, a, deleting) == 2
@@ -73,7 +74,7 @@ async def test_a_deletion_reaches_a_generation_that_is_just_created(replicas: Re
         return found
 
     deleting.generations = late  # type: ignore[method-assign]
-    await deletions.delete(deleting, "x", a.identity.uid, ["gone"])
+    await commits.delete_everywhere(deleting, "x", a.identity.uid, ["gone"])
     created = await c.writable("x")
     for index in (a, b, created):
         assert not await index.has("gone")
@@ -100,7 +101,7 @@ async def test_a_write_replaces_one_from_a_fast_clock(replicas: Replicas) -> Non
     await a.merge([record("x", "ahead"), record("y", "ahead")], [ahead, ahead])
     await a.put([record("x", "later")])
     assert await text(a, "x") == "later"
-    await deletions.delete(await replicas.open("b"), "x", a.identity.uid, ["y"])
+    await commits.delete_everywhere(await replicas.open("b"), "x", a.identity.uid, ["y"])
     await copy(b, a)
     assert [await text(b, name) for name in ("x", "y")] == ["later", None]
     assert await text(a, "y") is None
@@ -148,7 +149,7 @@ async def test_a_document_without_tokens_is_kept(replicas: Replicas) -> None:
 
     await copy(b, a, strict)
     assert await text(b, "odd") == "\u200b"
-    windows = await reuse.windows_of(b, "odd")
+    windows = await windows_of(b, "odd")
     assert (windows.ends, len(windows.vectors)) == ([1], 1)
     assert await text(b, "even") == "text"
 

@@ -11,11 +11,10 @@ from lancedb.table import AsyncTable
 
 from docsplit.ranking.words import words
 from service.index import maintenance
+from service.index import merger as merging
+from service.index import merging as process
 from service.index.indexes import Indexes
-from service.index.merging import __main__ as merging
-from service.index.merging import process
-from service.index.merging.__main__ import FEW, update
-from service.index.merging.segments import newest
+from service.index.merger import FEW, newest, update
 from service.index.query import search
 from tests.index import piped
 from tests.index.test_merging import put

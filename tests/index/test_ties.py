@@ -13,9 +13,9 @@ from service.index.documents import Index
 from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
 from service.index.query import passages, search
-from service.index.query.passage_candidates import by_sets, by_words
+from service.index.query.passages import by_sets, by_words
 from service.index.query.reading import Query
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
 from service.index.storage.database import connect
 
 DOCUMENTS = 2400

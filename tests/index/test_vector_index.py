@@ -16,11 +16,11 @@ from lancedb.index import IvfHnswSq, IvfRq
 from service.index import maintenance
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
-from service.index.query import filters, passage_candidates, search
+from service.index.query import filters, passages, search
 from service.index.query.filters import Where, identified
-from service.index.query.passage_candidates import by_window, sized
+from service.index.query.passages import by_window, sized
 from service.index.query.reading import Query
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
 from tests.integrity import stores
 
 DOCUMENTS = 300
@@ -212,6 +212,6 @@ def test_a_narrow_filter_finds_every_document_that_passes(
     monkeypatch.setattr(filters, "FILTERED_PARTS", 1)
     if not whole:
         # the control reads one part of the index only
-        for module in (search, passage_candidates):
+        for module in (search, passages):
             monkeypatch.setattr(module, "filtered", one)
     stores.run(scenario())

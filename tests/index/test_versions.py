@@ -15,12 +15,11 @@ import pytest
 
 from service.errors import NotFoundError, OvertakenError, VersionError
 from service.index import commits, sql
-from service.index.commits import Upsert
+from service.index.commits import Upsert, Writer
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.maintenance import optimize
 from service.index.rows import versions
-from service.index.writer import Writer
 from tests.conftest import NIGHTLY, ROOT, Server
 from tests.index.conftest import call
 from tests.index.processes import HOUR, Replicas, record, run

@@ -14,18 +14,18 @@ from sklearn.metrics.pairwise import cosine_similarity
 from docsplit.ranking import terms as bags
 from docsplit.ranking.terms import BUCKETS, bag, cosines, count
 from docsplit.ranking.words import words
-from service.index import commits, filling
+from service.index import commits, maintenance
 from service.index.commits import Upsert
 from service.index.documents import Index
 from service.index.indexes import Indexes
 from service.index.maintenance import Maintainer
-from service.index.query import bags as compared
 from service.index.query import passages, search
-from service.index.query.bags import Found, similarities
+from service.index.query import words as compared
 from service.index.query.passages import Form
 from service.index.query.reading import Query
-from service.index.rows import schema, terms
-from service.index.rows.columns import indexed
+from service.index.query.words import Found, similarities
+from service.index.rows import derived, schema
+from service.index.rows.schema import indexed
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
 from tests.index.processes import Replicas, record, run
@@ -35,7 +35,7 @@ TEXTS = {
     "far": "The committee adopted a budget for roads, schools and the harbour.",
     "other": "A violin is tuned in fifths, and a guitar mostly in fourths, at the concert.",
 }
-COLUMNS = (terms.COLUMN, terms.WORDS)
+COLUMNS = (derived.TERMS, derived.WORDS)
 LONG = " ".join(f"filler{number}" for number in range(search.SHORT))
 QUERY = f"Boats carry grain down rivers to the harbour wall. {LONG}"
 
@@ -94,11 +94,11 @@ def test_scripts_without_blanks_have_runs_of_characters() -> None:
 
 
 def test_a_damaged_value_and_one_of_another_text_count_as_missing() -> None:
-    stored = terms.sealed("boats and rivers", "a" * 32)
-    assert terms.opened(stored, "a" * 32 + ".checksums") == bag("boats and rivers")
-    assert terms.opened(stored, "b" * 32) is None
-    assert terms.opened(stored[:-1] + bytes([stored[-1] ^ 1]), "a" * 32) is None
-    assert terms.opened(b"", "a" * 32) is None
+    stored = derived.sealed_terms("boats and rivers", "a" * 32)
+    assert derived.opened_terms(stored, "a" * 32 + ".checksums") == bag("boats and rivers")
+    assert derived.opened_terms(stored, "b" * 32) is None
+    assert derived.opened_terms(stored[:-1] + bytes([stored[-1] ^ 1]), "a" * 32) is None
+    assert derived.opened_terms(b"", "a" * 32) is None
 
 
 def test_search_by_a_long_text_and_by_a_short_one(server: Server, index: str) -> None:
@@ -147,7 +147,7 @@ async def former(replicas: Replicas, monkeypatch: pytest.MonkeyPatch) -> tuple[I
         )
         await a.create("x", {})
     index = await a.open("x")
-    assert terms.COLUMN not in index.schema.names
+    assert derived.TERMS not in index.schema.names
     await index.put([record(name, text) for name, text in TEXTS.items()])
     return a, index
 
@@ -167,24 +167,24 @@ def test_a_former_table_is_searched_and_filled(
     async def scenario(replicas: Replicas) -> None:
         a, index = await former(replicas, monkeypatch)
         assert await compare(index) == pytest.approx(reference((1, 2)), abs=1e-5)
-        assert await filling.add(index)
+        assert await maintenance.add(index)
         upgraded = await a.open("x")
-        assert not await filling.add(upgraded)
+        assert not await maintenance.add(upgraded)
         # a request that began before
         rows = await index.rows([record("far", TEXTS["near"])])
         await commits.write(upgraded, [Upsert(rows)])
         monkeypatch.setattr(compared, "LACKING", 0)
         upgraded.vocabulary.computed.clear()
         assert await compare(upgraded) == [0, 0, 0]
-        assert not await filling.complete(upgraded)
+        assert not await maintenance.complete(upgraded)
         noted: list[str] = []
         maintainer = Maintainer(a, noted.append)  # type: ignore[arg-type]
         maintainer.start()
         assert maintainer._upgrade is not None
         await maintainer._upgrade
         await maintainer.close()
-        assert await filling.complete(upgraded)
-        assert await filling.fill(upgraded) == 0
+        assert await maintenance.complete(upgraded)
+        assert await maintenance.fill(upgraded) == 0
         scores = await compare(upgraded)
         assert scores[1] == scores[0] > 0
         # a damaged value counts as missing
@@ -216,17 +216,17 @@ def test_a_former_index_over_words_is_read_until_the_new_one_is_complete(
         before = await stored(index)
         assert await found(index, "violin") == ["other", "other"]
         assert await found(index, "データベース") == []
-        await filling.add(index)
+        await maintenance.add(index)
         upgraded = await a.open("x")
         assert await found(upgraded, "violin") == ["other", "other"]
-        assert await filling.fill(upgraded) == 4
+        assert await maintenance.fill(upgraded) == 4
         # one that was open before goes on
         for open_one in (upgraded, index, await a.open("x")):
             assert await found(open_one, "violin") == ["other", "other"]
             assert await found(open_one, "データベース") == ["new", "new"]
         assert await stored(upgraded) == before
         held = await indexed(upgraded.table)
-        assert terms.WORDS in held
+        assert derived.WORDS in held
         assert "text" not in held
 
     scenario(tmp_path)
@@ -238,7 +238,7 @@ def test_filling_never_replaces_a_newer_document(
     @run
     async def scenario(replicas: Replicas) -> None:
         a, index = await former(replicas, monkeypatch)
-        await filling.add(index)
+        await maintenance.add(index)
         upgraded, other = await a.open("x"), await a.open("x")
         read = Index.sound
 
@@ -248,7 +248,7 @@ def test_filling_never_replaces_a_newer_document(
             return found
 
         monkeypatch.setattr(Index, "sound", late)
-        assert await filling.fill(upgraded) == 2
+        assert await maintenance.fill(upgraded) == 2
         monkeypatch.setattr(Index, "sound", read)
         assert (await upgraded.get("near")).text == "a newer text"
         assert (await upgraded.get("far")).text == TEXTS["far"]

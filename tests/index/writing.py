@@ -15,7 +15,7 @@ import sys
 from contextlib import suppress
 from pathlib import Path
 
-from service.index import deletions
+from service.index import commits
 from service.index.indexes import Indexes, Model
 from service.index.maintenance import optimize
 from service.index.storage.database import connect
@@ -46,7 +46,7 @@ async def write(indexes: Indexes, writer: int, rounds: int = ROUNDS, first: int 
         await indexes.database.sync()
         acknowledge(f"+{name}")
         if number % 3 == 2:
-            await deletions.delete(indexes, "x", index.identity.uid, [name])
+            await commits.delete_everywhere(indexes, "x", index.identity.uid, [name])
             acknowledge(f"-{name}")
         if writer == 0 and number % 2:
             # another writer's commit may conflict; the service also tries again later

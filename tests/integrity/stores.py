@@ -19,16 +19,16 @@ from docsplit.windowing.pooling import Vectors, normalise
 from service.bulk.check import check
 from service.bulk.verifying import Report
 from service.embedding.embedder import Document
-from service.index import deletions, reuse
-from service.index.documents import Index
+from service.index import commits
+from service.index.documents import Index, windows_by_id
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
 from service.index.query import search
 from service.index.query.reading import Query
 from service.index.rows.checksums import Part
 from service.index.rows.fields import FieldType
-from service.index.rows.record import Record, encoded
-from service.index.rows.vectors import matrix
+from service.index.rows.records import Record, encoded
+from service.index.rows.vectors import vector_matrix
 from service.learning.store import Head, Heads
 
 REVISION = "a" * 64
@@ -89,7 +89,7 @@ async def make(root: Path) -> None:
             await index.put([record(f"{name}-{n}") for n in range(part * 8, part * 8 + 8)])
         await optimize(index.table)
         await index.put([record(f"{name}-{n}", f"a later text of {name}-{n}") for n in (1, 2)])
-        await deletions.delete(indexes, name, index.identity.uid, [f"{name}-5"])
+        await commits.delete_everywhere(indexes, name, index.identity.uid, [f"{name}-5"])
         await index.put([record(f"{name}-new-{n}") for n in range(4)])
     heads = Heads(await connect(f"{root}/heads"), "classifiers", "classifier")
     weights = (np.ones((DIMENSIONS, 2), np.float32),)
@@ -152,7 +152,7 @@ async def wrong_answers(index: Index, ids: Sequence[str]) -> list[str]:
             if deleted or not np.array_equal(hit.vector, made_for(hit.id).encoding.vector):
                 wrong.append(f"{mode.__name__} {hit.id}")
     try:
-        windows = dict([pair async for pair in reuse.windows(index, ids)])
+        windows = dict([pair async for pair in windows_by_id(index, ids)])
     except Exception:  # noqa: BLE001
         return wrong
     for name, stored in windows.items():
@@ -172,7 +172,7 @@ async def wrong_in_sound(index: Index) -> list[str]:
     async for rows in index.contents(held, Part.TEXT, Part.HEAD, Part.LINKS, Part.VECTOR):
         found += rows.num_rows
         documents = rows.select(["id", "text", "title", "links"]).to_pylist()
-        for row, its_vector in zip(documents, matrix(rows), strict=True):
+        for row, its_vector in zip(documents, vector_matrix(rows), strict=True):
             made = made_for(row["id"])
             if [*row.values()] != [made.id, made.text, made.title, made.links]:
                 wrong.append(f"row {made.id}")
@@ -188,7 +188,7 @@ async def wrong_in_sound(index: Index) -> list[str]:
             for hit in hits
             if not np.array_equal(hit.vector, made_for(hit.id).encoding.vector)
         ]
-    windows = dict([pair async for pair in reuse.windows(index, held)])
+    windows = dict([pair async for pair in windows_by_id(index, held)])
     if not len(windows) == found == await index.count():
         wrong.append(f"{found} rows and {len(windows)} windows of {await index.count()}")
     for name, its_windows in windows.items():

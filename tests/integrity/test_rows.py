@@ -14,11 +14,10 @@ import numpy as np
 import pytest
 
 from service.errors import DamagedError
-from service.index import reuse
-from service.index.documents import Index
+from service.index import documents
+from service.index.documents import Index, kept
 from service.index.query import search
 from service.index.query.reading import Query
-from service.index.reuse import kept
 from service.index.rows.checksums import Part, faults
 from service.index.rows.versions import microseconds
 from service.learning import sources
@@ -83,7 +82,7 @@ def test_a_damaged_row_is_not_served_but_named(
             assert NAME not in await kept(index, {NAME: LATER})
         if part == "windows":
             with pytest.raises(DamagedError):
-                await reuse.windows_of(index, NAME)
+                await documents.windows_of(index, NAME)
         if part in ("vector", "text"):
             with pytest.raises(DamagedError):
                 await sources.documents(index, [NAME])
@@ -93,7 +92,7 @@ def test_a_damaged_row_is_not_served_but_named(
         await index.put([stores.record(NAME)])
         assert (await stores.checked(root, "x")).findings == []
         assert (await index.get(NAME)).text == TEXT
-        assert (await reuse.windows_of(index, NAME)).ends[-1] == len(TEXT)
+        assert (await documents.windows_of(index, NAME)).ends[-1] == len(TEXT)
 
     stores.run(scenario())
 

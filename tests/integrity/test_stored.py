@@ -11,13 +11,13 @@ import pytest
 
 from service.bulk.check import check
 from service.embedding.embedder import Document
-from service.index import reuse
-from service.index.follower import Follower
+from service.index import documents
+from service.index.documents import kept
 from service.index.indexes import Indexes, Model, connect
 from service.index.query import search
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.reading import Query
-from service.index.reuse import kept
+from service.index.reembed import Follower
 from service.learning.store import Heads
 from tests.integrity import stores
 from tests.integrity.stored import make
@@ -59,7 +59,7 @@ def test_a_former_store_is_read_searched_and_written(stored: tuple[str, Path]) -
             held = await index.get(given.id)
             assert (held.text, held.title, held.links) == (given.text, given.title, given.links)
             assert np.array_equal(held.vector, given.encoding.vector)
-            windows = await reuse.windows_of(index, given.id)
+            windows = await documents.windows_of(index, given.id)
             assert np.array_equal(windows.vectors, given.encoding.windows.astype("<f2"))
         query = Query(make.vector(make.record(3).text), make.record(3).text)
         [first, *_] = await search.cosine(index, query, 7, None)

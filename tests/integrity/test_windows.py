@@ -10,13 +10,18 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
-from service.index import deletions, maintenance, reuse, row_cache
-from service.index.documents import Index
+from service.index import commits, maintenance, row_cache
+from service.index.documents import Index, windows_of
 from service.index.query import passages
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.passages import Form, Found, part_of, search
 from service.index.query.reading import Query
-from service.index.rows import vectors
+from service.index.rows.vectors import (
+    window_blobs,
+    windows_column,
+    windows_searchable,
+    windows_type,
+)
 from tests.integrity import stores
 from tests.integrity.stored import make
 
@@ -77,7 +82,7 @@ def test_an_index_of_windows_follows_writes_and_deletions(
 
         query = await window_of(index, "x-4")
         await index.put([stores.record("later", stores.text_of("x-4"))])
-        await deletions.delete(indexes, "x", index.identity.uid, ["x-4"])
+        await commits.delete_everywhere(indexes, "x", index.identity.uid, ["x-4"])
         for _ in range(2):
             found = await search(index, query, "cosine", FORM, None)
             assert found[0].id == "later"
@@ -163,7 +168,7 @@ def test_an_index_of_an_earlier_version_is_searched(tmp_path: Path, archive: str
 
     async def scenario() -> None:
         index = await (await stores.open_indexes(tmp_path)).open("papers")
-        assert not vectors.searchable(index.schema)
+        assert not windows_searchable(index.schema)
         own = make.record(3)
         query = Query(own.encoding.windows[1], own.text)
         drafts = Condition.model_validate({"field": "draft", "eq": False})
@@ -177,7 +182,7 @@ def test_an_index_of_an_earlier_version_is_searched(tmp_path: Path, archive: str
             assert best.cosine == pytest.approx(1, abs=1e-3)
         await index.put([make.record(9)])
         await maintenance.optimize(index.table)
-        windows = await reuse.windows_of(index, "d9")
+        windows = await windows_of(index, "d9")
         assert np.array_equal(windows.vectors, make.record(9).encoding.windows.astype("<f2"))
 
     stores.run(scenario())
@@ -185,9 +190,9 @@ def test_an_index_of_an_earlier_version_is_searched(tmp_path: Path, archive: str
 
 def test_both_forms_of_the_column_have_the_same_bytes() -> None:
     made = [stores.record(name).encoding.windows for name in ("a", "b", "c" * 90)]
-    lists = pa.chunked_array([vectors.column(made, vectors.kind(stores.DIMENSIONS))])
-    plain = pa.chunked_array([vectors.column(made, pa.binary())])
-    assert vectors.blobs(lists) == vectors.blobs(plain)
-    assert vectors.blobs(lists.slice(1, 2)) == vectors.blobs(plain)[1:]
+    lists = pa.chunked_array([windows_column(made, windows_type(stores.DIMENSIONS))])
+    plain = pa.chunked_array([windows_column(made, pa.binary())])
+    assert window_blobs(lists) == window_blobs(plain)
+    assert window_blobs(lists.slice(1, 2)) == window_blobs(plain)[1:]
     broken = pa.chunked_array([pa.array([None, [], [[1.0] * 8, None]], lists.type)])
-    assert [blob and len(blob) for blob in vectors.blobs(broken)] == [None, b"", 32]
+    assert [blob and len(blob) for blob in window_blobs(broken)] == [None, b"", 32]

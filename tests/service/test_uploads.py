@@ -21,7 +21,7 @@ from service.embedding.batching.clients import Client
 from service.errors import InvalidError, OverloadedError, TooLargeError, UnavailableError
 from service.index import sql
 from service.index.indexes import connect
-from service.index.replicas.silence import SILENT_SECONDS, Silence
+from service.index.leases import SILENT_SECONDS, Silence
 from service.index.sql import Sql
 from service.jobs import runner
 from service.jobs.runner import Runner

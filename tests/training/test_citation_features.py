@@ -16,7 +16,7 @@ from docsplit.heads.pairs import FEATURES
 from docsplit.windowing.pooling import Vectors
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
 from service.learning.citing import search_of
 from training.heads import searches
 

@@ -18,9 +18,9 @@ from rich.progress import track
 from service.index import maintenance
 from service.index.indexes import Indexes, Model, connect
 from service.index.rows import records
-from service.index.rows.columns import prepare
 from service.index.rows.fields import FieldType
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
+from service.index.rows.schema import prepare
 
 Vectors = NDArray[np.float32]
 

@@ -22,8 +22,14 @@ from pydantic import TypeAdapter, ValidationError
 from docsplit.corpora.tables import DERIVED
 from service.errors import CommandError
 from service.index.documents import Index
-from service.index.rows import records, vectors
+from service.index.rows import records
 from service.index.rows.schema import PREFIX
+from service.index.rows.vectors import (
+    window_blobs,
+    windows_column,
+    windows_searchable,
+    windows_type,
+)
 
 _OUTLINE = pa.struct(
     {
@@ -71,7 +77,10 @@ def schema(index: Index, *, windows: bool) -> pa.Schema:
     }
     derived = {"version": pa.int64(), "vector": held.field("vector").type}
     if windows:
-        derived |= {"windows": vectors.kind(dimensions), "window_ends": pa.list_(pa.int32())}
+        derived |= {
+            "windows": windows_type(dimensions),
+            "window_ends": pa.list_(pa.int32()),
+        }
     derived |= {f.name: f.type for f in held if f.name.startswith(PREFIX)}
     identity = index.identity
     return pa.schema(
@@ -100,11 +109,11 @@ def rows(found: pa.Table, schema: pa.Schema) -> pa.Table:
         }
         for outline in records.outlines(found)
     ]
-    if "windows" in schema.names and not vectors.searchable(found.schema):
-        blobs = vectors.blobs(found["windows"])
+    if "windows" in schema.names and not windows_searchable(found.schema):
+        blobs = window_blobs(found["windows"])
         ends = found["window_ends"].to_pylist()
         own = [records.windows(*pair).vectors for pair in zip(blobs, ends, strict=True)]
-        columns["windows"] = vectors.column(own, schema.field("windows").type)
+        columns["windows"] = windows_column(own, schema.field("windows").type)
     return pa.table({name: columns[name] for name in schema.names}, schema=schema)
 
 

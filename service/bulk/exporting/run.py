@@ -28,7 +28,7 @@ from service.errors import CommandError
 from service.index import sql
 from service.index.documents import Index
 from service.index.indexes import Indexes
-from service.index.storage import pins
+from service.index.storage import database
 from service.logs import printable
 from service.settings import Settings
 
@@ -39,7 +39,7 @@ _PART_BYTES = 4 * 2**20
 _PART_ROWS = 1024
 # rows whose ends are read at once
 _AHEAD = 2048
-_RENEW_SECONDS = pins.SECONDS / 24
+_RENEW_SECONDS = database.PIN_SECONDS / 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,7 +92,7 @@ class Snapshot:
         try:
             await table.checkout(self.version)
             await table.checkout_latest()
-            self.version = await pins.hold(table, self._pin, version)
+            self.version = await database.pin(table, self._pin, version)
         except ValueError as error:
             raise self._gone() from error
         except (OSError, RuntimeError):
@@ -150,7 +150,7 @@ class Snapshot:
         if self.version and self.pinned:
             with suppress(OSError, RuntimeError, ValueError):
                 await self._table.checkout_latest()
-                await pins.release(self._table, self._pin)
+                await database.unpin(self._table, self._pin)
 
     def _part(self, found: pa.Table, first: int, schema: pa.Schema) -> Part:
         wrong = list(faults(found, self.index))
@@ -172,7 +172,7 @@ class Snapshot:
         if not self.pinned or time.monotonic() - self._renewed < _RENEW_SECONDS:
             return
         table = await self._read(self._indexes.database.open_table(self.index.table.name))
-        await self._read(pins.hold(table, self._pin, self.version))
+        await self._read(database.pin(table, self._pin, self.version))
         self._renewed = time.monotonic()
 
     async def _read(self, call: Awaitable[T]) -> T:

@@ -20,13 +20,13 @@ from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.index.documents import Index
 from service.index.query import listing
-from service.index.query.bags import COMPARED, Found
 from service.index.query.filters import Where
+from service.index.query.words import COMPARED, Found
 from service.index.row_cache import take
-from service.index.rows import checksums, terms
+from service.index.rows import checksums, derived
 from service.index.rows.checksums import Part, texts
 from service.index.rows.fields import HEAD_BYTES
-from service.index.rows.vectors import matrix
+from service.index.rows.vectors import vector_matrix
 
 Direction = Literal["cites", "cited_by"]
 # what a search ranks by, of each row, in its order
@@ -78,7 +78,7 @@ class Shared:
     """What connects a document with a query document in the graph of links.
 
     Attributes:
-        score: mean of two cosines, 0 to 1; see ``service.index.links.coupling``.
+        score: mean of two cosines, 0 to 1; see ``service.index.link_graph``.
         references: number of documents that both cite.
         citing: number of documents that cite both.
     """
@@ -136,7 +136,7 @@ async def read(
         words: read the documents' words.
         heads: read titles and metadata too, if they are small enough.
     """
-    words = words and terms.COLUMN in index.schema.names
+    words = words and derived.TERMS in index.schema.names
     wrong = False
     for _ in range(_READS):
         ranks = await search()
@@ -145,7 +145,7 @@ async def read(
         parts = (Part.VECTOR, Part.HEAD, Part.STATE) if heads else (Part.VECTOR,)
         columns, known = checksums.columns(*parts), None
         if words and len(rows) <= COMPARED:
-            columns.append(terms.COLUMN)
+            columns.append(derived.TERMS)
             known = None if wrong else index.row_cache.find(index.table, rows)
         found = await take(index.table, rows, columns, known)
         if wrong:
@@ -289,8 +289,8 @@ class Rows:
         found = found.take(pa.array([places[row] for row in kept], pa.int64()))
         names, digests = [every[places[row]] for row in kept], texts(found["digest"])
         words: list[Bag | None] = [None] * len(kept)
-        if terms.COLUMN in found.schema.names:
-            words = list(map(terms.opened, found[terms.COLUMN].to_pylist(), digests))
+        if derived.TERMS in found.schema.names:
+            words = list(map(derived.opened_terms, found[derived.TERMS].to_pylist(), digests))
         self.worded = None not in words
         pairs = zip(names, kept, digests, words, strict=True)
         self.documents = {name: Found(row, digest, own) for name, row, digest, own in pairs}
@@ -300,7 +300,7 @@ class Rows:
         self._found = found
         self._ranks = ranks
         empty = np.zeros((0, query.vector.size), np.float32)
-        self._vectors = matrix(found) if kept else empty
+        self._vectors = vector_matrix(found) if kept else empty
         self._cosines = cosines(self._vectors, query.vector)
         self.dense = dense(query, self._vectors)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -18,20 +18,12 @@ from docsplit.ranking.words import words as words_of
 from service import executors
 from service.index.documents import Index
 from service.index.query import listing
-from service.index.query.bags import similarities
 from service.index.query.filters import Where, filtered
-from service.index.query.reading import (
-    Hit,
-    Query,
-    Ranks,
-    matching,
-    ordered,
-    ranked,
-    read,
-    target,
-)
+from service.index.query.reading import Hit, Query, Ranks, matching, ordered, ranked, read, target
+from service.index.query.words import similarities
 from service.index.rows.checksums import Part, sound
-from service.index.rows.vectors import matrix
+from service.index.rows.records import Windows
+from service.index.rows.vectors import vector_matrix
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -64,7 +56,7 @@ async def stored(index: Index, document_id: str, *, text: bool = True) -> Query:
     """
     parts = (Part.TEXT, Part.VECTOR) if text else (Part.VECTOR,)
     found = await index.one(document_id, *parts)
-    return Query(matrix(found)[0], found["text"][0].as_py() if text else "", document_id)
+    return Query(vector_matrix(found)[0], found["text"][0].as_py() if text else "", document_id)
 
 
 async def cosine(index: Index, query: Query, limit: int, where: Where | None) -> list[Hit]:
@@ -239,3 +231,24 @@ async def _by_words(
 def _most(query: Query, limit: int) -> int:
     """Rows to read, because the query leaves some documents out, perhaps its own too."""
     return limit + len(query.exclude) + 1
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """Two windows, by number, and their cosine."""
+
+    query: int
+    document: int
+    cosine: float
+
+
+def closest_pairs(query: Windows, document: Windows, most: int) -> list[Pair]:
+    """The closest pairs, highest first; each window occurs in at most one pair."""
+    cosines = query.vectors @ document.vectors.T
+    pairs = []
+    for _ in range(min(most, *cosines.shape)):
+        row, column = np.unravel_index(int(cosines.argmax()), cosines.shape)
+        pairs.append(Pair(int(row), int(column), float(min(cosines[row, column], 1.0))))
+        cosines[row, :] = -np.inf
+        cosines[:, column] = -np.inf
+    return pairs

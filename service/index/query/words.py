@@ -1,19 +1,101 @@
-"""Counts how many documents of an index contain each word; counts again after changes."""
+"""Compares the words of a query with those of found documents."""
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice
 
+import numpy as np
 import pyarrow as pa
 from cachetools import LRUCache
+from numpy.typing import NDArray
 
-from docsplit.ranking.terms import SAMPLE, Bag, Frequencies, bag, count
+from docsplit.ranking.terms import SAMPLE, Bag, Frequencies, bag, cosines, count
 from service import executors
 from service.index.documents import Index
-from service.index.rows import checksums, terms
+from service.index.rows import checksums, derived
 from service.index.rows.checksums import Part
-from service.index.rows.columns import indexed
+from service.index.rows.schema import indexed
+
+# documents without stored terms whose text one search reads, and characters of each
+LACKING = 100
+CHARACTERS = 50_000
+# documents compared at a time
+COMPARED = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A document as a search found it.
+
+    Attributes:
+        row: position in the table at the time of the search.
+        digest: value of the column ``digest``.
+        words: those stored; None if they are missing, damaged or not read.
+    """
+
+    row: int
+    digest: str
+    words: Bag | None = None
+
+
+async def similarities(index: Index, asked: Bag, found: Mapping[str, Found]) -> NDArray[np.float64]:
+    """The cosine between the words of a query and those of each document, 0 to 1.
+
+    A document without stored terms is compared by its text. If there are more than ``LACKING`` of
+    them in ``COMPARED``, the others count as different in every word; later searches reach them.
+
+    Args:
+        index: contains the documents.
+        asked: the words of the query.
+        found: documents by id, the most promising ones first.
+    """
+    frequencies = await index.vocabulary.frequencies(index)
+    rest, scores = iter(found.items()), [np.zeros(0)]
+    while part := dict(islice(rest, COMPARED)):
+        bags = await _bags(index, part)
+        scores.append(await executors.STORE.run(cosines, asked, bags, frequencies.weights))
+    return np.concatenate(scores)
+
+
+async def _bags(index: Index, found: Mapping[str, Found]) -> list[Bag]:
+    """The words of each document; none for documents beyond the first ``LACKING`` without terms."""
+    computed = index.vocabulary.computed
+    held = {name: one.words for name, one in found.items() if one.words is not None}
+    unread = {name: one for name, one in found.items() if name not in held}
+    held |= {n: computed[one.digest] for n, one in unread.items() if one.digest in computed}
+    held |= await stored(index, [one.row for name, one in unread.items() if name not in held])
+    lacking = [name for name in found if name not in held][:LACKING]
+    async for read in index.contents(lacking, Part.TEXT):
+        made = await executors.STORE.run(_made_bags, read)
+        held |= {name: own for name, (_, own) in made.items()}
+        computed.update(made.values())
+    return [held.get(name, b"") for name in found]
+
+
+async def stored(index: Index, rows: Sequence[int]) -> dict[str, Bag]:
+    """The stored words of documents by id; leaves out missing and damaged ones."""
+    if not rows or derived.TERMS not in index.schema.names:
+        return {}
+    query = index.table.take_row_ids(list(rows)).select(["id", "digest", derived.TERMS])
+    read = await query.to_arrow()
+    columns = (checksums.texts(read["id"]), checksums.texts(read["digest"]))
+    values = list(zip(*columns, read[derived.TERMS].to_pylist(), strict=True))
+    return await executors.STORE.run(_opened_bags, values)
+
+
+def _opened_bags(rows: Sequence[tuple[str, str, bytes | None]]) -> dict[str, Bag]:
+    bags = {name: derived.opened_terms(value, digest) for name, digest, value in rows}
+    return {name: own for name, own in bags.items() if own is not None}
+
+
+def _made_bags(read: pa.Table) -> dict[str, tuple[str, Bag]]:
+    rows = zip(*(checksums.texts(read[name]) for name in ("id", "digest", "text")), strict=True)
+    return {name: (digest, bag(text[:CHARACTERS])) for name, digest, text in rows}
+
 
 # number of those without stored terms, and of characters of each
 SAMPLE_TEXTS = 512
@@ -57,10 +139,10 @@ class Vocabulary:
         """The column that searches by words read: that of the texts until all words are stored."""
         if not self._filled:
             held = await indexed(index.table)
-            if "text" in held and terms.WORDS not in held:
+            if "text" in held and derived.WORDS not in held:
                 return "text"
-            self._filled = terms.WORDS in held
-        return terms.WORDS
+            self._filled = derived.WORDS in held
+        return derived.WORDS
 
     async def _count(self, index: Index, version: int) -> Frequencies:
         async with self._counting:
@@ -79,8 +161,8 @@ async def sample(index: Index) -> list[Bag]:
     sampled = await index.sample(SAMPLE)
     rows = sampled["_rowid"].to_pylist()
     bags: list[Bag] = []
-    if terms.COLUMN in index.schema.names and rows:
-        stored = await index.table.take_row_ids(rows).select(["digest", terms.COLUMN]).to_arrow()
+    if derived.TERMS in index.schema.names and rows:
+        stored = await index.table.take_row_ids(rows).select(["digest", derived.TERMS]).to_arrow()
         bags = await executors.STORE.run(_opened, stored)
     if len(bags) < min(len(rows), SAMPLE_TEXTS):
         bags = []
@@ -90,8 +172,8 @@ async def sample(index: Index) -> list[Bag]:
 
 
 def _opened(stored: pa.Table) -> list[Bag]:
-    pairs = zip(stored[terms.COLUMN].to_pylist(), checksums.texts(stored["digest"]), strict=True)
-    found = (terms.opened(value, digest) for value, digest in pairs)
+    pairs = zip(stored[derived.TERMS].to_pylist(), checksums.texts(stored["digest"]), strict=True)
+    found = (derived.opened_terms(value, digest) for value, digest in pairs)
     return [one for one in found if one is not None]
 
 

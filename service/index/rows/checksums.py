@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from service.index.rows.vectors import blobs
+from service.index.rows.vectors import window_blobs
 
 _SIZE = 8
 _PLAIN = re.compile("[0-9a-f]{32}")
@@ -172,7 +172,7 @@ def _payloads(rows: pa.Table, part: Part) -> Iterable[Sequence[bytes | None]]:
         return (links or [] for links in _raw(held[0]))
     if part is Part.WINDOWS:
         ends = (np.asarray(end, dtype="<i4").tobytes() for end in held[1].to_pylist())
-        return zip(blobs(held[0]), ends, strict=True)
+        return zip(window_blobs(held[0]), ends, strict=True)
     if part is Part.STATE:
         # the state includes the content's digest, so that a changed digest is detected
         digests = (digest.partition(b".")[0] for digest in _raw(rows["digest"]))

@@ -1,21 +1,136 @@
-"""Documents to Arrow rows and back."""
+"""A document as an index stores it."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
 
 from docsplit.ranking.words import lined
-from service.index.rows import outline, terms, vectors
+from docsplit.windowing.pooling import Vectors, normalise
+from service.embedding.embedder import Document
+from service.index.rows import derived
 from service.index.rows.checksums import restate, seal, texts
+from service.index.rows.derived import NONE, Outline
 from service.index.rows.fields import FieldType, column
-from service.index.rows.outline import Outline
-from service.index.rows.record import Record, Windows, digest
 from service.index.rows.schema import OPTIONAL, PREFIX
+from service.index.rows.vectors import windows_column
+
+
+@dataclass(frozen=True, slots=True)
+class Encoding:
+    """The stored form of a text.
+
+    Attributes:
+        vector: float32 ``[dimensions]``, unit length.
+        windows: ``[windows, dimensions]``, unit rows.
+        ends: one past the last character of each window.
+    """
+
+    vector: Vectors
+    windows: Vectors
+    ends: list[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Record:
+    """A document as an index stores it.
+
+    Attributes:
+        outline: pages and headings, if the document comes from a file that has them.
+    """
+
+    id: str
+    text: str
+    title: str | None
+    metadata: dict[str, Any]
+    links: list[str]
+    encoding: Encoding
+    outline: Outline | None = None
+
+
+def encoded(document: Document) -> Encoding:
+    """The encoding of a document from the embedder."""
+    ends = [window.end for window in document.windows]
+    return Encoding(normalise(document.vector()), document.matrix(), ends)
+
+
+class Content(Protocol):
+    """A document as the client gives it."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def text(self) -> str: ...
+    @property
+    def title(self) -> str | None: ...
+    @property
+    def metadata(self) -> dict[str, Any]: ...
+    @property
+    def links(self) -> list[str]: ...
+
+
+def record(given: Content, encoding: Encoding, outline: Outline | None = None) -> Record:
+    """The document as an index stores it."""
+    return Record(
+        id=given.id,
+        text=given.text,
+        title=given.title,
+        metadata=given.metadata,
+        links=given.links,
+        encoding=encoding,
+        outline=outline,
+    )
+
+
+@dataclass(slots=True)
+class Windows:
+    """Windows of a document: vectors, character ranges, and the outline of a stored one."""
+
+    vectors: Vectors
+    ends: list[int]
+    outline: Outline = NONE
+
+    def span(self, index: int) -> dict[str, int]:
+        """The first character of a window, and one past its last."""
+        return {"start": self.ends[index - 1] if index else 0, "end": self.ends[index]}
+
+    def place(self, index: int) -> dict[str, Any]:
+        """The span of a window, and the page and the heading where it begins."""
+        span = self.span(index)
+        page, heading = self.outline.page(span["start"]), self.outline.heading(span["start"])
+        return span | {"page": page, "heading": heading}
+
+
+def digest(
+    text: str, title: str | None, metadata: dict[str, Any], links: Sequence[str], revision: str
+) -> str:
+    """32 hex digits that change with a document's content or with the model."""
+    content = json.dumps([text, title, metadata, list(links), revision], sort_keys=True)
+    return hashlib.blake2b(content.encode(), digest_size=16).hexdigest()
+
+
+@dataclass(frozen=True, slots=True)
+class Stored:
+    """A document as the client gave it, with its vector.
+
+    Attributes:
+        metadata: a JSON object.
+        updated: when it was written, in microseconds since the epoch.
+    """
+
+    id: str
+    text: str
+    title: str | None
+    metadata: str
+    links: list[str]
+    updated: int
+    vector: Vectors
 
 
 def table(
@@ -36,7 +151,7 @@ def table(
         "links": [r.links for r in records],
         "digest": digests,
         "vector": pa.FixedSizeListArray.from_arrays(pa.array(flat), len(flat) // len(records)),
-        "windows": vectors.column(
+        "windows": windows_column(
             [r.encoding.windows for r in records], schema.field("windows").type
         ),
         "window_ends": [r.encoding.ends for r in records],
@@ -44,12 +159,12 @@ def table(
         "deleted": [False] * len(records),
     }
     pairs = list(zip(records, digests, strict=True))
-    if terms.COLUMN in schema.names:
-        columns[terms.COLUMN] = [terms.sealed(r.text, held) for r, held in pairs]
-    if terms.WORDS in schema.names:
-        columns[terms.WORDS] = [lined(r.text, r.encoding.ends) for r in records]
-    if outline.COLUMN in schema.names:
-        columns[outline.COLUMN] = [outline.sealed(r.outline, held) for r, held in pairs]
+    if derived.TERMS in schema.names:
+        columns[derived.TERMS] = [derived.sealed_terms(r.text, held) for r, held in pairs]
+    if derived.WORDS in schema.names:
+        columns[derived.WORDS] = [lined(r.text, r.encoding.ends) for r in records]
+    if derived.OUTLINE in schema.names:
+        columns[derived.OUTLINE] = [derived.sealed_outline(r.outline, held) for r, held in pairs]
     for name, kind in fields.items():
         columns[PREFIX + name] = [column(kind, r.metadata.get(name)) for r in records]
     return seal(pa.table(columns, schema=schema))
@@ -66,10 +181,10 @@ def completed(rows: pa.Table, schema: pa.Schema) -> pa.Table:
 def outlines(rows: pa.Table) -> Iterator[Outline | None]:
     """The outlines of rows with the column ``digest``; none if the table lacks theirs."""
     stored = [None] * rows.num_rows
-    if outline.COLUMN in rows.schema.names:
-        stored = rows[outline.COLUMN].to_pylist()
+    if derived.OUTLINE in rows.schema.names:
+        stored = rows[derived.OUTLINE].to_pylist()
     # one at a time: an opened one may have some MB
-    return map(outline.opened, stored, texts(rows["digest"]))
+    return map(derived.opened_outline, stored, texts(rows["digest"]))
 
 
 def stamped(rows: pa.Table, updated: Sequence[int]) -> pa.Table:

@@ -8,10 +8,16 @@ from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from lancedb.index import FTS, Bitmap, BTree, LabelList
+from lancedb.table import AsyncTable
 
+from docsplit.ranking.words import INDEX
 from service.errors import ConflictError, StoreError
-from service.index.rows import outline, terms, vectors
+from service.index import sql
+from service.index.rows import derived
 from service.index.rows.fields import FieldType
+from service.index.rows.vectors import windows_type
+from service.index.storage.database import conflicting
 
 FORMAT = "1"
 PREFIX = "metadata_"
@@ -19,9 +25,9 @@ PREFIX = "metadata_"
 PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
 
 OPTIONAL = (
-    pa.field(terms.COLUMN, pa.binary()),
-    pa.field(outline.COLUMN, pa.binary()),
-    pa.field(terms.WORDS, pa.string()),
+    pa.field(derived.TERMS, pa.binary()),
+    pa.field(derived.OUTLINE, pa.binary()),
+    pa.field(derived.WORDS, pa.string()),
 )
 
 _ARROW = {
@@ -74,7 +80,7 @@ def create(
     ``updated`` is when a client wrote or deleted the document, in microseconds since the epoch. A
     deleted document stays as a row with ``deleted`` and without content as long as a stale copy of
     it may come from another generation. ``OPTIONAL`` are columns that tables of earlier versions
-    lack; ``service.index.rows.terms`` and ``outline`` describe them.
+    lack; ``service.index.rows.derived`` and ``outline`` describe them.
     """
     return pa.schema(
         [
@@ -85,7 +91,7 @@ def create(
             pa.field("links", pa.list_(pa.string()), nullable=False),
             pa.field("digest", pa.string(), nullable=False),
             pa.field("vector", pa.list_(pa.float32(), dimensions)),
-            pa.field("windows", vectors.kind(dimensions), nullable=False),
+            pa.field("windows", windows_type(dimensions), nullable=False),
             pa.field("window_ends", pa.list_(pa.int32()), nullable=False),
             pa.field("updated", pa.int64(), nullable=False),
             pa.field("deleted", pa.bool_(), nullable=False),
@@ -130,3 +136,45 @@ def identity(schema: pa.Schema) -> Identity:
         raise StoreError(
             "the table of this index is damaged: restore a backup", "damaged"
         ) from error
+
+
+# documents whose words an earlier version has not stored
+LACKING = sql.every(sql.LIVE, sql.negated(sql.given(derived.WORDS)))
+
+
+async def prepare(table: AsyncTable, *, again: bool = False) -> None:
+    """Build the scalar and full-text indexes that a table lacks, or all of them again."""
+    held = await indexed(table)
+    wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {"id": BTree(), "links": LabelList()}
+    # until an upgrade has stored all words, searches read the texts' index of an earlier version
+    if derived.WORDS in held or await _filled(table):
+        wanted[derived.WORDS] = FTS(**INDEX)
+    for field in await table.schema():
+        if field.name.startswith(PREFIX):
+            wanted[field.name] = _of_metadata(field.type)
+    for column, config in wanted.items():
+        if column in held and not again:
+            continue
+        try:
+            await table.create_index(column, config=config)
+        except RuntimeError as error:
+            # two processes may prepare a new table at once, and the first one builds the index
+            if again or not conflicting(error) or column not in await indexed(table):
+                raise
+    if "text" in held and derived.WORDS in await indexed(table):
+        await table.drop_index(held["text"])
+
+
+async def indexed(table: AsyncTable) -> dict[str, str]:
+    """The columns with an index, and the name of each index."""
+    return {built.columns[0]: built.name for built in await table.list_indices()}
+
+
+async def _filled(table: AsyncTable) -> bool:
+    return derived.WORDS in (await table.schema()).names and not await table.count_rows(LACKING)
+
+
+def _of_metadata(kind: pa.DataType) -> BTree | Bitmap | LabelList:
+    if pa.types.is_boolean(kind):
+        return Bitmap()
+    return LabelList() if pa.types.is_list(kind) else BTree()

@@ -14,17 +14,17 @@ import pyarrow as pa
 from docsplit.windowing.pooling import Vectors
 
 
-def kind(dimensions: int) -> pa.DataType:
+def windows_type(dimensions: int) -> pa.DataType:
     """The type of the column, which LanceDB can search."""
     return pa.list_(pa.list_(pa.float16(), dimensions))
 
 
-def searchable(schema: pa.Schema) -> bool:
+def windows_searchable(schema: pa.Schema) -> bool:
     """Whether LanceDB can search the column ``windows`` of a table."""
     return bool(pa.types.is_list(schema.field("windows").type))
 
 
-def column(windows: Sequence[Vectors], kind: pa.DataType) -> pa.Array:
+def windows_column(windows: Sequence[Vectors], kind: pa.DataType) -> pa.Array:
     """The column for windows ``[windows, dimensions]`` of each document."""
     if not pa.types.is_list(kind):
         return pa.array([own.astype("<f2").tobytes() for own in windows], kind)
@@ -34,7 +34,7 @@ def column(windows: Sequence[Vectors], kind: pa.DataType) -> pa.Array:
     return pa.ListArray.from_arrays(pa.array(ends), vectors)
 
 
-def blobs(held: pa.ChunkedArray) -> list[bytes | None]:
+def window_blobs(held: pa.ChunkedArray) -> list[bytes | None]:
     """Each document's windows as little-endian float16 ``[windows, dimensions]``."""
     if not pa.types.is_list(held.type):
         values: list[bytes | None] = held.to_pylist()
@@ -58,7 +58,7 @@ def _blobs(chunk: pa.ListArray) -> list[bytes | None]:
     return found
 
 
-def matrix(found: pa.Table) -> Vectors:
+def vector_matrix(found: pa.Table) -> Vectors:
     """The ``vector`` column as float32 ``[rows, dimensions]``."""
     column = found["vector"].combine_chunks()
     flat: Vectors = np.asarray(column.flatten(), dtype=np.float32)

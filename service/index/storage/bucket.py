@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import uuid
+import zlib
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import timedelta
@@ -13,12 +15,15 @@ from typing import TYPE_CHECKING, Any
 import structlog
 
 from service.errors import StoreError
-from service.index.storage import folder
 
 if TYPE_CHECKING:
     from obstore.store import ObjectStore
 
 log = structlog.get_logger("docsplit.index")
+
+# the file or object that names a store
+NAME = "docsplit-store.json"
+_FORMAT = 1
 
 # an object below the prefix of index_path with a random end; the probe removes it
 PROBE = "docsplit-probe"
@@ -136,7 +141,7 @@ class Bucket:
             found = obstore.list_with_delimiter(self._own())
         except Exception as error:
             raise _fault(reason_of(error) or "unusable") from error
-        objects = [one for one in found["objects"] if one["path"] != folder.NAME]
+        objects = [one for one in found["objects"] if one["path"] != NAME]
         return bool(objects or found["common_prefixes"])
 
     def _provide(self) -> None:
@@ -144,9 +149,9 @@ class Bucket:
         import obstore
         from obstore.exceptions import AlreadyExistsError
 
-        made = folder.content(uuid.uuid4().hex).encode()
+        made = content(uuid.uuid4().hex).encode()
         try:
-            obstore.put(self._own(), folder.NAME, made, mode="create")
+            obstore.put(self._own(), NAME, made, mode="create")
         except AlreadyExistsError:
             return
         except Exception as error:
@@ -157,7 +162,7 @@ class Bucket:
         import obstore
 
         try:
-            return bytes(obstore.get(self._own(), folder.NAME).bytes())
+            return bytes(obstore.get(self._own(), NAME).bytes())
         except Exception as error:
             reason = reason_of(error)
             if isinstance(error, FileNotFoundError) and reason is None:
@@ -245,3 +250,14 @@ def cause(error: BaseException | None) -> str | None:
 def _fault(reason: str, said: str | None = None) -> StoreError:
     headers = {"retry-after": str(_RETRY_AFTER)}
     return StoreError(said or _REASONS[reason], reason, headers=headers)
+
+
+def content(name: str) -> str:
+    """What the file of an identity holds."""
+    held = {"id": name, "format": _FORMAT}
+    return json.dumps(held | {"checksum": checksum_of(held)}) + "\n"
+
+
+def checksum_of(held: dict[str, Any]) -> str:
+    """The checksum of an identity."""
+    return f"{zlib.crc32(json.dumps([held.get('id'), held.get('format')]).encode()):08x}"

@@ -175,7 +175,7 @@ async def _index(request: Request, name: str) -> str:
     service: Service = request.app.state.service
     async with deadline.within(request):
         indexes = await service.store.indexes()
-        from service.index.rows.aliases import resolve
+        from service.index.rows.keyed import resolve
 
         return await resolve(indexes, name)
 

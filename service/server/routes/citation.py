@@ -71,7 +71,7 @@ async def train_citation_head(
         indexes = await service.store.indexes()
         index = await indexes.open(name)
         from docsplit.heads.citation import learn
-        from service.index.links.graph import Graph
+        from service.index.link_graph import Graph
         from service.learning.citing import examples
 
         started = time.monotonic()

@@ -169,9 +169,9 @@ async def reserve(request: Request, index: Index, document_id: str) -> None:
     Raises:
         OverloadedError: there is none for this client now.
     """
-    from service.index.rows import sizes
+    from service.index import documents
 
-    characters = await sizes.of_text(index.table, document_id)
+    characters = await documents.characters_of(index.table, document_id)
     request.scope[ROOM].reach(memory.needed(characters))
 
 

@@ -16,7 +16,7 @@ from service import executors
 from service.embedding.embedder import Document
 from service.errors import NotFoundError
 from service.index.query.filters import Filter
-from service.index.rows.record import Windows
+from service.index.rows.records import Windows
 from service.server.bodies.areas import AreaIn
 from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response, stored_object
@@ -32,7 +32,7 @@ from service.tracing.stages import Stage
 
 if TYPE_CHECKING:
     from service.index.documents import Index
-    from service.index.query.facets import Facet
+    from service.index.query.filters import Facet
     from service.index.query.reading import Hit, Query
 
 router = APIRouter(route_class=BodyRoute, tags=["index"])
@@ -209,12 +209,11 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         index = await indexes.open(name, still=True)
         where = await inference.condition(request, index, body.filter, body.area)
         head = await citation_head(request, index, name) if body.mode == "citation" else None
-        from service.index.query import facets, search
+        from service.index.query import filters, search
 
-        facets.check(body.facets, index.identity.fields)
+        filters.check(body.facets, index.identity.fields)
         texts, headers = await _embedded(request, body, index)
-        from service.index.links.coupling import coupled
-        from service.index.links.graph import Graph
+        from service.index.link_graph import Graph, coupled
         from service.learning.citing import citation
 
         profile = None
@@ -254,7 +253,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
             if windows is not None:
                 await _explain(index, windows, content)
             answers.append(content)
-        counted = await facets.count(index, body.facets, where) if body.facets else {}
+        counted = await filters.count(index, body.facets, where) if body.facets else {}
     answer = answers[0] if body.queries is None else answers
     if not body.facets:
         return json_response(answer, headers)
@@ -286,7 +285,7 @@ async def _query(
     index: Index,
 ) -> tuple[Query, Windows | None]:
     """The query at a position, and its windows if the request asks for them."""
-    from service.index import reuse
+    from service.index.documents import windows_of
     from service.index.query.reading import Query
     from service.index.query.search import stored
 
@@ -308,7 +307,7 @@ async def _query(
             if body.queries is not None:
                 error.message = f"queries.{place}: {error.message}"
             raise
-        windows = await reuse.windows_of(index, name) if body.explain else None
+        windows = await windows_of(index, name) if body.explain else None
     # the choice of diverse hits leaves out those before the offset itself
     offset = 0 if body.diversity else body.offset
     return replace(query, exclude=frozenset(body.exclude), offset=offset), windows
@@ -351,19 +350,19 @@ def _hit(hit: Hit) -> dict[str, Any]:
 
 
 async def _explain(index: Index, query: Windows, content: list[dict[str, Any]]) -> None:
-    from service.index import reuse
-    from service.index.query import pairs
+    from service.index.documents import windows_by_id
+    from service.index.query import search
 
     for hit in content:
         # stays if its windows are damaged, or if it was deleted between the two reads
         hit["pairs"] = None
     hits = {hit["id"]: hit for hit in content}
-    async for name, document in reuse.windows(index, list(hits)):
+    async for name, document in windows_by_id(index, list(hits)):
         hits[name]["pairs"] = [
             {
                 "cosine": pair.cosine,
                 "query": query.span(pair.query),
                 "document": document.place(pair.document),
             }
-            for pair in await executors.SCORING.run(pairs.best, query, document, PAIRS)
+            for pair in await executors.SCORING.run(search.closest_pairs, query, document, PAIRS)
         ]

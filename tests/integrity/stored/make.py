@@ -18,10 +18,10 @@ import numpy as np
 
 from docsplit.heads.examples import Examples
 from docsplit.heads.network import Network
-from service.index import deletions
+from service.index import commits
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
-from service.index.rows.record import Encoding, Record
+from service.index.rows.records import Encoding, Record
 from service.learning.store import Head, Heads
 
 REVISION = "a" * 64
@@ -51,7 +51,7 @@ async def make(root: Path) -> None:
     await index.put([record(number) for number in range(6)])
     await optimize(index.table)
     await index.put([record(number) for number in range(6, 8)])
-    await deletions.delete(indexes, "papers", index.identity.uid, ["d7"])
+    await commits.delete_everywhere(indexes, "papers", index.identity.uid, ["d7"])
     weight = np.eye(DIMENSIONS, 2, dtype=np.float32)
     network = Network((weight,), (np.zeros(2, np.float32),), 1.0, "softmax")
     examples = Examples(["one", "two"], [["a"], ["b"]])

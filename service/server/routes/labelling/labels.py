@@ -135,11 +135,11 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
                     "documents",
                 )
         indexes = await inference.service_of(request).store.indexes()
-        from service.index.rows import aliases
+        from service.index.rows import keyed
         from service.learning import sources
 
         held = await heads.labels()
-        names = {body.index, *await aliases.names(indexes, source)}
+        names = {body.index, *await keyed.names(indexes, source)}
         wanted = [one for one, labels in given.items() if labels is not None]
         missing: set[str] = set()
         # labels outlive their index, and can still be removed
@@ -178,9 +178,9 @@ async def list_labels(
             seen = set(rights.seen(request, sources.values(), Right.READ_INDEXES))
             wanted = {source for source, real in sources.items() if real in seen}
         else:
-            from service.index.rows import aliases
+            from service.index.rows import keyed
 
-            wanted = await aliases.names(indexes, chosen)
+            wanted = await keyed.names(indexes, chosen)
         found, following = await labels.page(name, wanted, after, limit)
     return LabelledPageOut(
         documents=[

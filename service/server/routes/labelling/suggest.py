@@ -70,10 +70,10 @@ async def suggest_documents(
         job = await jobs.get(name)
         if job is not None:
             labelled |= await jobs.labelled(job)
-        from service.index.rows import aliases
+        from service.index.rows import keyed
         from service.learning.suggest import suggest
 
-        names = await aliases.names(indexes, source)
+        names = await keyed.names(indexes, source)
         given = await (await service.heads.labels()).ids(name, names)
         found = await suggest(index, head.network, labelled, body.count, where, given)
     return [

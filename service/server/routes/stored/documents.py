@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from docsplit.windowing.pooling import Vectors
     from service.index.documents import Index
     from service.index.query.listing import Head
-    from service.index.rows.record import Encoding, Record, Stored, Windows
+    from service.index.rows.records import Encoding, Record, Stored, Windows
     from service.index.rows.versions import Condition
     from service.server.lifecycle import Service
 
@@ -393,10 +393,10 @@ async def list_windows(request: Request, name: Name, document_id: DocumentId) ->
     """
     async with deadline.within(request):
         index = await inference.open_index(request, name)
-        from service.index import reuse
+        from service.index.documents import windows_of
 
         there = await index.has(f"{document_id}/windows")
-        found = None if there else await reuse.windows_of(index, document_id)
+        found = None if there else await windows_of(index, document_id)
     if found is None:
         return await get_document(request, name, f"{document_id}/windows")
     return json_response({"windows": [found.place(i) for i in range(len(found.ends))]})
@@ -407,13 +407,13 @@ async def compare(request: Request, name: Name, body: CompareRequest) -> Respons
     """The windows that make a text or a document resemble a document of the index most."""
     async with deadline.within(request):
         index = await inference.open_index(request, name)
-        from service.index import reuse
-        from service.index.query import pairs, search
+        from service.index.documents import windows_of
+        from service.index.query import search
 
         other = (await search.stored(index, body.other, text=False)).vector
-        windows = await reuse.windows_of(index, body.other)
+        windows = await windows_of(index, body.other)
         vector, own, headers = await _compared(request, index, body)
-        found = await executors.SCORING.run(pairs.best, own, windows, body.top_k)
+        found = await executors.SCORING.run(search.closest_pairs, own, windows, body.top_k)
     content = {
         "cosine": min(float(vector @ other), 1.0),
         "pairs": [
@@ -432,13 +432,13 @@ async def _compared(
     request: Request, index: Index, body: CompareRequest
 ) -> tuple[Vectors, Windows, dict[str, str]]:
     """The vector and the windows of a text or a stored document, and headers of the answer."""
-    from service.index import reuse
+    from service.index.documents import windows_of
     from service.index.query import search
-    from service.index.rows.record import Windows, encoded
+    from service.index.rows.records import Windows, encoded
 
     if body.id is not None:
         query = await search.stored(index, body.id, text=False)
-        return query.vector, await reuse.windows_of(index, body.id), {}
+        return query.vector, await windows_of(index, body.id), {}
     encoder = inference.encoder_of_index(request, index)
     with inference.naming(lambda _: "text"):
         result = await inference.embed(request, [body.text or ""], encoder=encoder)
@@ -479,7 +479,7 @@ async def upsert_documents(
             for position, document in enumerate(documents):
                 fields.check(index.identity.fields, document.metadata, position)
             from service.index import commits
-            from service.index.rows.record import record
+            from service.index.rows.records import record
 
             if wanted and (error := commits.check(wanted, await index.standing(list(wanted)))):
                 raise error
@@ -531,8 +531,8 @@ async def _encodings(
     request: Request, index: Index, body: UpsertRequest
 ) -> tuple[dict[str, Encoding], Embedded]:
     """Encodings of all documents by id, and the newly computed documents."""
-    from service.index.reuse import kept
-    from service.index.rows.record import encoded
+    from service.index.documents import kept
+    from service.index.rows.records import encoded
 
     async with deadline.within(request):
         stored = {} if body.force else {one.id: one.text for one in body.documents}
@@ -671,10 +671,10 @@ async def get_documents(request: Request, name: Name, body: GetRequest) -> Respo
     """Documents of up to 1,000 ids; an id that occurs twice counts once."""
     async with deadline.within(request):
         index = await inference.open_index(request, name)
-        from service.index.query import many
+        from service.index.query import listing
 
         room = request.scope[ROOM]
-        found = await many.get(
+        found = await listing.read(
             index,
             list(dict.fromkeys(body.ids)),
             body.text,
@@ -699,18 +699,18 @@ async def delete_documents(request: Request, name: Name, body: DeleteRequest) ->
         rights.require(request, Right.READ_INDEXES, name)
     async with deadline.within(request):
         index = await (await store.indexes()).open(name)
-        from service.index.query import many
+        from service.index.query import listing
 
         if body.filter is None:
-            held = await many.seen(index, list(dict.fromkeys(body.ids or [])))
+            held = await listing.versions(index, list(dict.fromkeys(body.ids or [])))
             if body.dry_run or not held:
                 return DeleteOut(deleted=len(held))
             return DeleteOut(deleted=await store.delete_seen(name, index.identity.uid, held))
         where = compile_filter(body.filter, index.identity.fields)
         if body.dry_run:
-            return DeleteOut(deleted=await many.count(index, where))
+            return DeleteOut(deleted=await listing.count_matching(index, where))
         deleted = 0
-        async for some in many.matching(index, where):
+        async for some in listing.versions_matching(index, where):
             deleted += await store.delete_seen(name, index.identity.uid, some)
     return DeleteOut(deleted=deleted)
 
@@ -754,7 +754,7 @@ async def patch_document(
     service = inference.service_of(request)
     async with deadline.within(request):
         indexes = await service.store.indexes()
-        from service.index.reuse import whole
+        from service.index.documents import whole
 
         for _ in range(versions.ATTEMPTS):
             index = await indexes.open(name, still=True)

@@ -276,7 +276,7 @@ async def put_alias(
     rights.require(request, Right.WRITE_INDEXES, body.index)
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
-        from service.index.rows.aliases import switch
+        from service.index.rows.keyed import switch
 
         former = (await indexes.aliases.all()).get(alias)
         if former is not None:
@@ -313,7 +313,7 @@ async def delete_alias(request: Request, alias: Name) -> None:
     rights.require(request, Right.WRITE_INDEXES, alias)
     async with deadline.within(request):
         indexes = await inference.service_of(request).store.indexes()
-        from service.index.rows.aliases import switch
+        from service.index.rows.keyed import switch
 
         former = (await indexes.aliases.all()).get(alias)
         if former is None:

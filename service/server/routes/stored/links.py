@@ -26,9 +26,8 @@ from service.server.routes.stored import documents
 from service.server.routes.trainings import Turn
 
 if TYPE_CHECKING:
-    from service.index.links.found import Report
-    from service.index.links.listing import Entry
-    from service.index.links.search import Names
+    from service.index.found_links import Names, Report
+    from service.index.link_graph import Entry
     from service.index.store import Store
 
 router = APIRouter(
@@ -154,16 +153,16 @@ async def renew(store: Store, name: str, names: Names, uid: str | None = None) -
     indexes = await store.indexes()
     index = await indexes.open(name)
     index.require(uid or index.identity.uid)
-    from service.index.links import search
+    from service.index import found_links
 
-    rows, report = await search.find(index, names)
+    rows, report = await found_links.find(index, names)
     (await indexes.open(name)).require(index.identity.uid)
     await indexes.found_links.replace(index.identity.uid, rows, report)
     return report
 
 
 def _names(body: FindRequest) -> Names:
-    from service.index.links.search import Names
+    from service.index.found_links import Names
 
     rules = (Rule(*map(Pattern, (one.ids, one.name, one.texts))) for one in body.rules)
     return Names(body.ids, body.titles, tuple(body.fields), tuple(rules))
@@ -218,9 +217,9 @@ async def list_links(
         index = await indexes.open(name, still=True)
         there = await index.has(f"{document_id}/links")
         if not there:
-            from service.index.links import listing
+            from service.index import link_graph
 
-            page = await listing.page(
+            page = await link_graph.page(
                 index, indexes.found_links, document_id, (direction, other), limit
             )
     if there:

@@ -81,7 +81,7 @@ async def list_missing_citations(
         indexes = await service.store.indexes()
         index = await indexes.open(name, still=True)
         head = await citation_head(request, index, name)
-        from service.index.links.graph import Graph
+        from service.index.link_graph import Graph
         from service.learning import missing
 
         graph = Graph(index, indexes.found_links, links)

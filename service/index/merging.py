@@ -26,9 +26,9 @@ import orjson
 from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
-from service.index.rows.columns import prepare
-from service.index.rows.keyed import conflicting
-from service.index.storage import pins
+from service.index.rows.schema import prepare
+from service.index.storage import database
+from service.index.storage.database import conflicting
 
 # a larger table is maintained in a process of its own
 SMALL_BYTES = 64 << 20
@@ -111,7 +111,7 @@ async def working(table: AsyncTable, between: Between = nullcontext) -> AsyncIte
 
 async def started() -> asyncio.subprocess.Process:
     """Start the process that maintains a large table."""
-    command = (sys.executable, "-m", "service.index.merging")
+    command = (sys.executable, "-m", "service.index.merger")
     return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
 
 
@@ -134,7 +134,7 @@ class _Here:
         self._other: _There | None = None
 
     async def merge(self, *, every: bool) -> Merged:
-        if await self._optimize(pins.NEVER):
+        if await self._optimize(database.NEVER):
             return Merged(whole=True)
         return await (await self._apart()).merge(every=every)
 

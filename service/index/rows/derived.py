@@ -1,4 +1,8 @@
-"""The column ``outline``: where the pages and headings of a document from a file begin."""
+"""Values of columns that are computed or optional: a checksum ties each to its row's content.
+
+A damaged value counts as missing, and so does one that a version without the column left beside a
+new text.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +13,56 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 
-from service.index.rows.seals import seal, unseal
+from docsplit.ranking.terms import Bag, bag
+from service.index.rows import checksums
 
-COLUMN = "outline"
+_SUM = 4
+
+
+def seal(content: bytes, digest: str) -> bytes:
+    """The stored value.
+
+    Args:
+        content: to store.
+        digest: value of the column ``digest``.
+    """
+    return _sum(content, digest) + content
+
+
+def unseal(stored: bytes | None, digest: str) -> bytes | None:
+    """The content of a stored value; None if it is missing or damaged."""
+    if stored is None or stored[:_SUM] != _sum(stored[_SUM:], digest):
+        return None
+    return stored[_SUM:]
+
+
+def _sum(content: bytes, digest: str) -> bytes:
+    start = zlib.crc32(checksums.content(digest).encode("utf-8", "replace"))
+    return zlib.crc32(content, start).to_bytes(_SUM, "little")
+
+
+TERMS = "terms"
+WORDS = "words"
+# what an earlier version stored has other words, and counts as missing
+_FORM = "words "
+
+
+def sealed_terms(text: str, digest: str) -> bytes:
+    """The value for a text.
+
+    Args:
+        text: of the document.
+        digest: value of the column ``digest``.
+    """
+    return seal(bag(text), _FORM + digest)
+
+
+def opened_terms(stored: bytes | None, digest: str) -> Bag | None:
+    """The features of a stored value; None if it is missing or damaged."""
+    return unseal(stored, _FORM + digest)
+
+
+OUTLINE = "outline"
 # pages, and headings, that a document keeps; the first count
 MOST = 20_000
 TITLE_CHARACTERS = 200
@@ -48,12 +99,12 @@ def outline(pages: Sequence[int], headings: Sequence[tuple[int, str]]) -> Outlin
     return Outline(tuple(sorted(pages)[:MOST]), kept) if pages or kept else None
 
 
-def columns(names: Sequence[str]) -> list[str]:
+def outline_columns(names: Sequence[str]) -> list[str]:
     """The column to read, if a table has it among its columns."""
-    return [COLUMN] if COLUMN in names else []
+    return [OUTLINE] if OUTLINE in names else []
 
 
-def sealed(held: Outline | None, digest: str) -> bytes | None:
+def sealed_outline(held: Outline | None, digest: str) -> bytes | None:
     """The value for an outline.
 
     Args:
@@ -68,7 +119,7 @@ def sealed(held: Outline | None, digest: str) -> bytes | None:
     return seal(zlib.compress(content.encode()), digest)
 
 
-def opened(stored: bytes | None, digest: str) -> Outline | None:
+def opened_outline(stored: bytes | None, digest: str) -> Outline | None:
     """The outline of a stored value; None if it is missing or damaged."""
     content = unseal(stored, digest)
     if content is None:

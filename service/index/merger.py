@@ -1,9 +1,4 @@
-"""The process that maintains one large table: ``python -m service.index.merging``.
-
-It reads lines of JSON on stdin: the work (``do``), the ``uri`` and ``options`` of the table, and
-what else the work needs. After each work it writes its result or ``{"error": MESSAGE}`` to stdout.
-It ends when stdin does, so it never outlives the service.
-"""
+"""Which segments of an index are merged with new rows."""
 
 from __future__ import annotations
 
@@ -11,9 +6,11 @@ import asyncio
 import os
 import sys
 from collections import defaultdict
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
+from itertools import groupby
 from queue import SimpleQueue
 from threading import Thread
 
@@ -23,11 +20,121 @@ import orjson
 from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
-from service.index.merging.groups import GROUP_BYTES, Fragment, joins_covered, next_group
-from service.index.merging.segments import newest
-from service.index.rows.columns import prepare
-from service.index.rows.keyed import conflicting
+from service.index.rows.schema import prepare
+from service.index.storage.database import conflicting
 from service.precedence import give_way
+
+# A segment is merged with newer rows when it has at most so many times their number.
+RATIO = 4
+
+
+def newest(segments: Sequence[int], rows: int, few: int) -> int:
+    """How many of the newest segments of an index to merge with new rows.
+
+    Lance itself merges them with the newest segment. An index that was built at once has only that
+    one, so each maintenance would write all indexes again: 190 MB for a million documents
+    (docs/explanation/experiments/scale.md, "Indexes of a million documents"). Here a row is rarely
+    written more often than ``RATIO`` times for each factor of ``RATIO`` + 1 in size, as in a
+    log-structured merge tree. Each segment costs every search a millisecond; a million documents
+    have at most five.
+
+    Args:
+        segments: number of rows of each segment, the oldest first.
+        rows: number of rows that no segment covers.
+        few: fewer new rows count as this many, so segments of up to ``RATIO`` times as many rows
+            are always merged.
+    """
+    newer = rows
+    merged = 0
+    for held in reversed(segments):
+        if held > RATIO * max(newer, few):
+            break
+        newer += held
+        merged += 1
+    return merged
+
+
+# A read of single rows opens every file that has some, in 0.1 ms, so there should be few. A merge
+# takes up to 0.8 GB of memory, most of it for the indexes. Larger files are not merged again.
+GROUP_BYTES = 512 << 20
+# a fragment of this size is left as it is
+FULL_BYTES = GROUP_BYTES // 2
+# Each merge of rows that indexes cover changes these indexes, so it waits for so many fragments.
+COVERED = 8
+# share of deleted rows with which a fragment is written again
+DELETED = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Fragment:
+    """Rows that were written together.
+
+    Attributes:
+        id: in the table; fragments are in the order of their ids.
+        rows: deleted ones too.
+        deleted: number of deleted rows.
+        bytes: of its files; None if the table does not know them.
+        covered: names of the parts of indexes that cover it.
+    """
+
+    id: int
+    rows: int
+    deleted: int
+    bytes: int | None
+    covered: frozenset[str] = frozenset()
+
+
+def next_group(fragments: Sequence[Fragment], *, covered: bool = True) -> list[Fragment] | None:
+    """Neighbours to merge, or one fragment to write without its deleted rows; None at the end.
+
+    Lance merges all fragments of fewer than a million rows each time, so each maintenance would
+    read and write nearly the whole table. Here a fragment is rarely written more often than once
+    for each factor of ``COVERED`` in size, as in a log-structured merge tree.
+
+    Args:
+        fragments: of a table, in their order.
+        covered: also merge neighbours that indexes cover.
+    """
+    found = _groups(fragments)
+    return next((group for group in found if covered or not joins_covered(group)), None)
+
+
+def joins_covered(group: Sequence[Fragment]) -> bool:
+    """Whether a group has several fragments, which indexes cover."""
+    return len(group) > 1 and bool(group[0].covered)
+
+
+def _groups(fragments: Sequence[Fragment]) -> Iterator[list[Fragment]]:
+    for fragment in fragments:
+        if _full(fragment) and fragment.deleted > DELETED * fragment.rows:
+            yield [fragment]
+    for (full, covered), run in groupby(fragments, lambda one: (_full(one), one.covered)):
+        if full:
+            continue
+        for group in _parts(list(run)):
+            large = sum(one.bytes or 0 for one in group) >= FULL_BYTES
+            if len(group) > 1 and (not covered or large or len(group) >= COVERED):
+                yield group
+
+
+def _full(fragment: Fragment) -> bool:
+    return fragment.bytes is None or fragment.bytes >= FULL_BYTES
+
+
+def _parts(run: Sequence[Fragment]) -> Iterator[list[Fragment]]:
+    """Neighbours in parts of at most ``GROUP_BYTES``."""
+    part: list[Fragment] = []
+    total = 0
+    for one in run:
+        size = one.bytes or 0
+        if part and total + size > GROUP_BYTES:
+            yield part
+            part, total = [], 0
+        part.append(one)
+        total += size
+    if part:
+        yield part
+
 
 # bytes of rows that a merge decodes at a time
 _BATCH_BYTES = 8 << 20

@@ -1,1 +1,0 @@
-"""Links that the service finds in the documents' texts, kept apart from those that users give."""

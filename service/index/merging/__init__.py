@@ -1,1 +1,0 @@
-"""Merging the small files of a large table, in a process of its own and in bounded memory."""

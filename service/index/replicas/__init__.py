@@ -1,1 +1,0 @@
-"""What replicas that share indexes know of one another: leases, and how long each is silent."""
