@@ -57,8 +57,8 @@ def test_the_walk_follows_the_imports() -> None:
 
 
 def test_a_stranger_in_the_walk_is_noticed() -> None:
-    assert strangers([*walk()[:3], "service/index/replicas/leases.py"]) == [
-        "service/index/replicas/leases.py"
+    assert strangers([*walk()[:3], "service/index/leases.py"]) == [
+        "service/index/leases.py"
     ]
 
 
