@@ -57,9 +57,7 @@ def test_the_walk_follows_the_imports() -> None:
 
 
 def test_a_stranger_in_the_walk_is_noticed() -> None:
-    assert strangers([*walk()[:3], "service/index/leases.py"]) == [
-        "service/index/leases.py"
-    ]
+    assert strangers([*walk()[:3], "service/index/leases.py"]) == ["service/index/leases.py"]
 
 
 def test_the_table_has_every_package() -> None:
