@@ -74,6 +74,15 @@ def test_intervals_lie_on_the_side_of_the_difference() -> None:
         assert one.interval == pytest.approx((by - 0.0113, by + 0.0113), abs=0.0015)
 
 
+def test_few_changed_items_show_nothing() -> None:
+    few, enough = BASE.copy(), BASE.copy()
+    few[:9] += 0.5
+    enough[:10] += 0.5
+    found = compared(result("few", few), result("enough", enough))
+    assert all(one.interval and one.interval[0] > 0 for one in found)
+    assert [one.side for one in found] == ["around", "above"]
+
+
 def test_pairing_sees_what_separate_means_do_not() -> None:
     better = BASE + 0.01 + DRAW.normal(0, 0.01, 300)
     paired, shuffled = compared(result("p", better), result("s", DRAW.permutation(better)))
