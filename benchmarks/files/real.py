@@ -2,7 +2,7 @@
 
     python -m benchmarks.files.real FOLDER [--most 500] [--worst 10]
 
-PDFs are read by ``pdftotext -layout`` (poppler-utils), Office files by LibreOffice if it is
+PDFs are read by ``pdftotext`` (poppler-utils), Office files by LibreOffice if it is
 installed, HTML, EPUB, XML and mail by the standard library, with nothing left out but scripts. A
 file of which one of both has no words is shown but not compared.
 """

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -13,11 +14,13 @@ from typing import Any
 from uuid import UUID
 
 from docsplit.corpora.fields import DataError, Fields
-from docsplit.corpora.files import TABLES, files, suffix, whole
+from docsplit.corpora.files import TABLES, files, left_out, suffix, whole
 from docsplit.corpora.tables import Row, rows
 from docsplit.extraction.content import Content, Heading, StartError
 from docsplit.extraction.kinds import KINDS, OLD
 from docsplit.extraction.reading import Reader
+
+log = logging.getLogger("docsplit.corpora")
 
 _FIELDS = Fields()
 
@@ -142,6 +145,8 @@ def check_source(path: Path, fields: Fields = _FIELDS, links: Path | None = None
     """
     if links is not None:
         next(read_links(links), None)
+    for ending, count in sorted(left_out(path).items()):
+        log.warning("left out: %d of %s, no known type", count, ending or "no ending")
     for file in files(path, links):
         if suffix(file) in TABLES:
             next(rows(file, [fields.id, fields.text], []), None)

@@ -3,6 +3,7 @@
 import io
 import os
 import tempfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -42,6 +43,14 @@ def files(path: Path, but: Path | None = None) -> list[Path]:
             f"{path}: no file of a known type; known are {FORMATS}, each also with {packed}"
         )
     return kept
+
+
+def left_out(path: Path) -> dict[str, int]:
+    """How many files below a folder are of no known type, by their endings."""
+    if not path.is_dir():
+        return {}
+    found = Counter(suffix(one) for one in _below(path) if not one.name.startswith("."))
+    return {one: count for one, count in found.items() if one not in (*TYPES, *OLD)}
 
 
 def _below(folder: Path) -> Iterator[Path]:

@@ -14,13 +14,13 @@ from docsplit.extraction.content import Content, Heading, Limits, UnreadableErro
 
 # these stand in a block where a page begins, and around what is raised above the line: not
 # characters, so no text means them
-PAGE, _UP, _DOWN = "\ufdd0", "\ufdd1", "\ufdd2"
+PAGE, UP, DOWN = "\ufdd0", "\ufdd1", "\ufdd2"
 # control characters except tab and line feed, halves of surrogate pairs, and non-characters
 _UNWANTED = re.compile("[\x00-\x08\x0e-\x1f\x7f\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 _LINE_ENDS = re.compile("\r\n|[\r\x0b\x0c\u2028\u2029]")
 # what divides a word that no search finds then; between words of scripts without blanks it stays
 _INVISIBLE = re.compile("[\xad\u2060\ufeff]|(?<![\u0e00-\u109f\u1780-\u17ff])\u200b")
-_ABOVE = re.compile(f"{_UP}([^{_UP}{_DOWN}]*){_DOWN}")
+_ABOVE = re.compile(f"{UP}([^{UP}{DOWN}]*){DOWN}")
 _NUMBER = re.compile(r"[+\-−]?\d[\d\s.,;–-]*")
 _RAISED = str.maketrans("0123456789+-−", "⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻⁻")
 # longest title and author; an index takes longer ones, and no file means them
@@ -131,9 +131,9 @@ def clean(text: str) -> str:
     What is marked by ``above`` comes in Unicode's signs if it is a number.
     """
     if not text.isprintable():
-        if _UP in text:
+        if UP in text:
             # a number may have several parts
-            text = _ABOVE.sub(lambda found: raised(found[1]), text.replace(_DOWN + _UP, ""))
+            text = _ABOVE.sub(lambda found: raised(found[1]), text.replace(DOWN + UP, ""))
         text = _UNWANTED.sub("", _LINE_ENDS.sub("\n", text))
     # most lines are printable, which takes a tenth of the time
     return settled(text)
@@ -148,7 +148,7 @@ def settled(text: str) -> str:
 
 def above(text: str) -> str:
     """A part of a block that stands above its line."""
-    return f"{_UP}{text}{_DOWN}"
+    return f"{UP}{text}{DOWN}"
 
 
 def raised(text: str) -> str:

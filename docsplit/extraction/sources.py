@@ -1,4 +1,4 @@
-"""Plain text, Markdown and reStructuredText: the source as it is, and its headings."""
+"""Plain text, Markdown, reStructuredText and TeX: the source as it is, and its headings."""
 
 import re
 from collections.abc import Callable
@@ -16,6 +16,18 @@ _HASHES = re.compile(r" {0,3}(#{1,6})[ \t]+(.+?)(?:[ \t]+#+)?[ \t]*$")
 _UNDERLINE = re.compile(r" {0,3}(=+|-{2,})[ \t]*$")
 _ADORNMENT = re.compile(r"([!-/:-@[-`{-~])\1*[ \t]*$")
 _WIDE = 3
+_SECTIONS = ("part", "chapter", "section", "subsection", "subsubsection", "paragraph")
+# of TeX, each on one line and not in a remark
+_SECTION = re.compile(
+    r"^[ \t]*\\(part|chapter|(?:sub){0,2}section|paragraph)\*?(?:\[[^\]\n]{0,300}\])?"
+    r"\{((?:[^{}\n]|\{[^{}\n]{0,99}\}){1,300})\}",
+    re.M,
+)
+_TEX_STATED = re.compile(
+    r"^[ \t]*\\(title|author|date)\{((?:[^{}]|\{[^{}]{0,99}\}){1,300})\}", re.M
+)
+_COMMAND = re.compile(r"\\(?:label|thanks|footnote|inst)\{[^{}]*\}|\\[a-zA-Z]+\*?|\\\\|~")
+_BRACES = str.maketrans("", "", "{}\\")
 # characters; a longer line is no heading, and would cost quadratic time
 _LONGEST = 300
 
@@ -27,12 +39,16 @@ def content_of(kind: str, text: str) -> Content:
         kind: of ``docsplit.extraction.kinds.SOURCES``.
         text: of the file.
     """
-    head = _FRONT.match(text) if kind == ".md" else None
+    text = building.settled(text)
+    find = _HEADINGS.get(kind, _plain)
+    head = _FRONT.match(text) if find is _markdown else None
     stated = dict(_STATED.findall(head[0])) if head else {}
+    if find is _tex:
+        stated = {name: _words(held) for name, held in _TEX_STATED.findall(text)}
     start = head.end() if head else 0
-    headings = [one._replace(start=start + one.start) for one in _HEADINGS[kind](text[start:])]
-    title = building.line(stated.get("title")) or (headings[0].title if headings else None)
-    author, date = building.line(stated.get("author")), building.day(stated.get("date"))
+    headings = [one._replace(start=start + one.start) for one in find(text[start:])]
+    title = building.stated(stated.get("title")) or (headings[0].title if headings else None)
+    author, date = building.stated(stated.get("author")), building.day(stated.get("date"))
     return Content(text, title, author, date, [], headings)
 
 
@@ -96,8 +112,24 @@ def _is_title(title: str, above: str, below: str) -> bool:
     return not above and not title[0].isspace() and len(below) >= wide
 
 
+def _tex(text: str) -> list[Heading]:
+    """The titles of parts, chapters and sections, of levels from the highest that occurs."""
+    found = [
+        Heading(one.start(), _SECTIONS.index(one[1]), title)
+        for one in _SECTION.finditer(text)
+        if (title := _words(one[2]))
+    ]
+    highest = min((one.level for one in found), default=0)
+    return [one._replace(level=one.level - highest + 1) for one in found]
+
+
+def _words(tex: str) -> str:
+    """The words of a line of TeX without its commands."""
+    return " ".join(_COMMAND.sub(" ", tex).translate(_BRACES).split())
+
+
 _HEADINGS: dict[str, Callable[[str], list[Heading]]] = {
-    ".md": _markdown,
+    **dict.fromkeys((".md", ".markdown", ".mdown"), _markdown),
     ".rst": _restructured,
-    ".txt": _plain,
+    ".tex": _tex,
 }

@@ -39,7 +39,7 @@ Delivery
 
 4. The seller delivers within 30 days.
 
-5. Late delivery costs 1 % a week1.
+5. Late delivery costs 1 % a week¹.
 
 Ex works
 
@@ -82,9 +82,7 @@ def test_html_has_the_same_numbers_and_columns(read: Read) -> None:
         "<p>Beam</p><td>10<td>11</tr><tr><td>Rope<br>(nylon)<td colspan=2>on request</tr></table>"
         "<p>Signed in Berlin."
     )
-    # a raised number is no part of the word before it
-    raised = CONTRACT.replace("week1", "week¹")
-    assert content_of(read(".html", page.encode())).text == raised
+    assert content_of(read(".html", page.encode())).text == CONTRACT
 
 
 def numbered() -> Document:

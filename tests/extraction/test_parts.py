@@ -48,12 +48,13 @@ def word(body: str, **parts: str) -> bytes:
     return packed(word__document=main, **parts)
 
 
-def opendocument(body: str, kind: str = "text") -> bytes:
+def opendocument(body: str, kind: str = "text", styles: str = "") -> bytes:
     spaces = " ".join(
         f'xmlns:{name}="urn:{name}"'
-        for name in ("office", "text", "draw", "svg", "presentation", "manifest")
+        for name in ("office", "text", "draw", "svg", "presentation", "manifest", "style")
     )
     whole = f"<office:body><office:{kind}>{body}</office:{kind}></office:body>"
+    whole = f"<office:automatic-styles>{styles}</office:automatic-styles>{whole}"
     return packed(content=f"<office:document-content {spaces}>{whole}</office:document-content>")
 
 
@@ -135,10 +136,30 @@ def test_a_number_above_the_line_is_no_part_of_the_word_before(read: Read) -> No
         )
     ]
     assert content_of(read(".docx", word(f"<w:p>{''.join(runs)}</w:p>"))).text == said
+    styles = [("up", "super 58%"), ("per", "33% 58%"), ("low", "sub 58%"), ("less", "-8% 58%")]
+    automatic = "".join(
+        f'<style:style style:name="{name}"><style:text-properties style:text-position="{held}"/>'
+        "</style:style>"
+        for name, held in styles
+    )
+    body = (
+        'Results<text:span text:style-name="up">12</text:span>, 10<text:span text:style-name="per">'
+        '-6</text:span> and x<text:span text:style-name="up"><text:span>2</text:span></text:span>, '
+        'but the 19<text:span text:style-name="up">th</text:span> and results[3], H<text:span '
+        'text:style-name="low">2</text:span>O<text:span text:style-name="less">3</text:span>'
+    )
+    odt = opendocument(f"<text:p>{body}</text:p>", styles=automatic)
+    assert content_of(read(".odt", odt)).text == f"{said}, H2O3"
+    slide = "<p:sp><a:p>" + "".join(
+        f'<a:r><a:rPr baseline="{30000 if number % 2 else 0}"/><a:t>{text}</a:t></a:r>'
+        for number, text in enumerate(("Results", "12", ", 10", "-6", " and x", "2", ", but"))
+    )
+    found = content_of(read(".pptx", powerpoint(f"{slide}</a:p></p:sp>")))
+    assert found.text == "Results¹², 10⁻⁶ and x², but"
     # the control: the same runs on the line
     plain = "".join(runs).replace(above, "")
-    found = content_of(read(".docx", word(f"<w:p>{plain}</w:p>"))).text
-    assert found.startswith("Results12, 10-6")
+    text = content_of(read(".docx", word(f"<w:p>{plain}</w:p>"))).text
+    assert text.startswith("Results12, 10-6")
 
 
 def test_the_parts_of_a_file_may_have_other_names(read: Read) -> None:
@@ -354,3 +375,198 @@ def test_an_archive_without_a_readable_file_is_refused(
 ) -> None:
     reason = reason_of(read(".zip", archived(parts)))
     assert reason.startswith("no file of a known kind in it; known are .pdf, ")
+
+
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        (rb"{\v hidden }must {\deleted not }may {\revised pay}", "must may pay"),
+        (rb"must \deleted not \deleted0 may \v secretly \v0 pay", "must may pay"),
+        (rb"\deleted not \plain pay{\*\annotation a remark}{\*\unknown no}{\xe no}", "pay"),
+        (rb"First {\i0\*\cs7\cf0 second words} third", "First second words third"),
+        (rb"{\field{\*\fldinst HYPERLINK \"http://x.example\"}{\fldrslt a link}} ends", "a link ends"),  # noqa: E501
+        (rb"Results{\super 12}, 10\super -6\nosupersub  and the 19{\super th}", "Results¹², 10⁻⁶ and the 19th"),  # noqa: E501
+        (rb"{\pntext\'b7\tab}Beam\par{\listtext 1.\tab}Rope", "Beam\n1. Rope"),
+        (rb"\trowd Item\cell Price\cell\row\trowd Beam\cell 10\cell\row", "Item\tPrice\nBeam\t10"),
+        (rb"\uc1 Launch \u-10179?\u-8576? today", "Launch 🚀 today"),
+        (rb"\uc2 a\u252\'81\'82b {\uc0\u252}c", "aüb üc"),
+        (rb"{\upr{Gr?n}{\*\ud{Gr\u252 ?n}}}", "Grün"),
+        (rb"Bun\-des\~tag{\pict abcdef}{\*\blipuid 12}{\pict\bin4 }}{{}!", "Bundes\xa0tag!"),
+        (rb"{\fonttbl{\f1\fcharset204 A;}{\f2\fcharset128 B;}}{\f1 \'cf\'eb\'e0\'ed} {\f2\'83e}", "План テ"),  # noqa: E501
+    ],
+)  # fmt: skip
+def test_rtf_is_read_as_accepted(read: Read, source: bytes, text: str) -> None:
+    assert content_of(read(".rtf", rb"{\rtf1\ansi\deff0 " + source + b"}")).text == text
+
+
+@pytest.mark.parametrize(
+    ("head", "title", "right"),
+    [
+        (rb"\ansi\ansicpg1251", rb"\'cf\'eb\'e0\'ed", "План"),
+        (rb"\ansi\ansicpg932", rb"\'83\'65\'83\'58\'83\'67", "テスト"),
+        (rb"\mac\ansicpg10000", rb"Caf\'8e", "Café"),
+        (rb"\pc", rb"Caf\'82", "Café"),
+        (rb"\ansi", rb"Caf\'e9 {\*\x no}\u8211?", "Café –"),
+    ],
+)
+def test_rtf_states_title_and_author_in_its_encoding(
+    read: Read, head: bytes, title: bytes, right: str
+) -> None:
+    info = rb"{\info{\title " + title + rb"}{\author " + title + rb"}{\doccomm no}}"
+    found = content_of(read(".rtf", rb"{\rtf1" + head + info + rb"\pard " + title + rb"\par}"))
+    assert (found.title, found.author, found.text) == (right, right, right)
+
+
+def test_rtf_has_the_headings_of_its_outline(read: Read) -> None:
+    source = (
+        rb"{\rtf1{\stylesheet{\s1\outlinelevel0 heading 1;}}\pard\s1 One\par\pard a\par b\par"
+        rb"\pard\outlinelevel1 Two\par\pard c\par}"
+    )
+    found = content_of(read(".rtf", source))
+    assert found.text == "One\n\na\nb\n\nTwo\n\nc"
+    assert [(one.level, one.title) for one in found.headings] == [(1, "One"), (2, "Two")]
+
+
+def run(text: str, look: str = "") -> str:
+    return f"<w:r><w:rPr>{look}</w:rPr><w:t xml:space='preserve'>{text}</w:t></w:r>"
+
+
+def test_a_document_is_read_as_accepted(read: Read) -> None:
+    body = (
+        f"<w:p>{run('The buyer must ')}<w:del><w:r><w:delText>not </w:delText></w:r></w:del>"
+        f"<w:ins>{run('now ')}</w:ins>{run('secretly ', '<w:vanish/>')}"
+        f"{run('and always ', '<w:vanish w:val=&quot;0&quot;/>'.replace('&quot;', chr(34)))}"
+        f"{run('really ', '<w:rStyle w:val=' + chr(34) + 'Secret' + chr(34) + '/>')}"
+        f"<w:moveFrom>{run('moved ')}</w:moveFrom>{run('pay.')}</w:p>"
+        f"<w:p><w:pPr><w:rPr><w:del/></w:rPr></w:pPr>{run('Part ')}</w:p><w:p>{run('one.')}</w:p>"
+        f"<w:tbl><w:tr>{cell('a')}</w:tr><w:tr><w:trPr><w:del/></w:trPr>{cell('b')}</w:tr></w:tbl>"
+        f"{paragraph('Hidden words', 'Ghost')}"
+    )
+    styles = "".join(
+        f'<w:style w:styleId="{name}"><w:basedOn w:val="{base}"/>{held}</w:style>'
+        for name, base, held in [
+            ("Base", "", "<w:rPr><w:vanish/></w:rPr>"),
+            ("Secret", "Base", ""),
+            ("Ghost", "Base", ""),
+        ]
+    )
+    file = word(body, word__styles=f"<w:styles {WORD}>{styles}</w:styles>")
+    found = content_of(read(".docx", file)).text
+    assert found == "The buyer must now and always pay.\n\nPart one.\n\na"
+    hidden = "".join(
+        f'<style:style style:name="{name}"><style:{kind} text:display="none"/></style:style>'
+        for name, kind in [("no", "text-properties"), ("part", "section-properties")]
+    )
+    body = (
+        "<text:tracked-changes><text:changed-region><text:deletion><text:p>not</text:p>"
+        "</text:deletion></text:changed-region></text:tracked-changes><text:p>The buyer must "
+        '<text:change/><text:span text:style-name="no">secretly </text:span>pay.</text:p>'
+        '<text:section text:style-name="part"><text:p>gone</text:p></text:section>'
+        '<text:section text:display="none"><text:p>gone</text:p></text:section>'
+        '<text:p><text:hidden-text text:is-hidden="true">gone</text:hidden-text>End.</text:p>'
+    )
+    found = content_of(read(".odt", opendocument(body, styles=hidden))).text
+    assert found == "The buyer must pay.\n\nEnd."
+
+
+def numbered(
+    levels: list[tuple[str, str, str]], items: list[tuple[int, str]], more: str = ""
+) -> bytes:
+    own = "".join(
+        f'<w:lvl w:ilvl="{n}"><w:start w:val="1"/><w:numFmt w:val="{form}"/>{further}'
+        f'<w:lvlText w:val="{text}"/></w:lvl>'
+        for n, (form, text, further) in enumerate(levels)
+    )
+    body = "".join(
+        f'<w:p><w:pPr><w:numPr><w:ilvl w:val="{n}"/><w:numId w:val="1"/></w:numPr></w:pPr>'
+        f"{run(words)}</w:p>"
+        for n, words in items
+    )
+    numbering = (
+        f'<w:numbering {WORD}><w:abstractNum w:abstractNumId="0">{own}</w:abstractNum>'
+        f'<w:num w:numId="1"><w:abstractNumId w:val="0"/>{more}</w:num></w:numbering>'
+    )
+    return word(body, word__numbering=numbering)
+
+
+@pytest.mark.parametrize(
+    ("levels", "items", "texts"),
+    [
+        (
+            [("upperRoman", "Article %1", ""), ("decimal", "%1.%2", "<w:isLgl/>")],
+            [(0, "A"), (0, "B"), (1, "C"), (1, "D"), (0, "E")],
+            ["Article I A", "Article II B", "2.1 C", "2.2 D", "Article III E"],
+        ),
+        (
+            [("decimal", "%1", ""), ("lowerRoman", "%1.%2", ""), ("decimal", "%1.%2.%3", "<w:isLgl/>")],  # noqa: E501
+            [(0, "A"), (1, "B"), (1, "C"), (2, "D")],
+            ["1 A", "1.i B", "1.ii C", "1.2.1 D"],
+        ),
+        (
+            [("decimal", "%1", ""), ("decimal", "%1.%2", ""), ("decimal", "%1.%2.%3", "")],
+            [(0, "A"), (2, "B"), (1, "C"), (2, "D"), (0, "E"), (1, "F")],
+            ["1 A", "1.1.1 B", "1.2 C", "1.2.1 D", "2 E", "2.1 F"],
+        ),
+        (
+            [("decimal", "%1.", ""), ("lowerLetter", "(%2)", '<w:lvlRestart w:val="0"/>')],
+            [(0, "A"), (1, "B"), (1, "C"), (0, "D"), (1, "E")],
+            ["1. A", "(a) B", "(b) C", "2. D", "(c) E"],
+        ),
+        (
+            [("decimal", "%1", ""), ("decimal", "%2", ""), ("decimal", "%3", '<w:lvlRestart w:val="1"/>')],  # noqa: E501
+            [(0, "A"), (1, "B"), (2, "C"), (1, "D"), (2, "E"), (0, "F"), (2, "G")],
+            ["1 A", "1 B", "1 C", "2 D", "2 E", "2 F", "1 G"],
+        ),
+        (
+            [("ordinal", "%1", ""), ("bullet", "\uf0a8", '<w:rPr><w:rFonts w:ascii="Wingdings"/></w:rPr>')],  # noqa: E501
+            [(0, "A"), (1, "B"), (0, "C")],
+            ["1st A", "☐ B", "2nd C"],
+        ),
+    ],
+)  # fmt: skip
+def test_lists_of_word_are_numbered_as_word_shows_them(
+    read: Read, levels: list[tuple[str, str, str]], items: list[tuple[int, str]], texts: list[str]
+) -> None:
+    found = content_of(read(".docx", numbered(levels, items)))
+    assert found.text.split("\n\n") == texts
+
+
+def test_a_list_may_have_levels_of_its_own_and_begin_again(read: Read) -> None:
+    own = (
+        '<w:lvlOverride w:ilvl="0"><w:startOverride w:val="5"/><w:lvl w:ilvl="0"><w:start w:val="1"/>'  # noqa: E501
+        '<w:numFmt w:val="decimal"/><w:lvlText w:val="§ %1"/></w:lvl></w:lvlOverride>'
+    )
+    found = content_of(read(".docx", numbered([("decimal", "%1.", "")], [(0, "A"), (0, "B")], own)))
+    assert found.text == "§ 5 A\n\n§ 6 B"
+
+
+def test_symbols_boxes_and_formulas_of_word_are_read(read: Read) -> None:
+    body = (
+        '<w:p><w:r><w:sym w:font="Symbol" w:char="F061"/><w:sym w:font="Wingdings" w:char="F0FC"/>'
+        "</w:r><w:r><w:ffData><w:checkBox><w:checked/></w:checkBox></w:ffData></w:r>"
+        "<w:oMath><w:f><w:num><w:r><w:t>a</w:t></w:r></w:num><w:den><w:r><w:t>b</w:t></w:r></w:den>"
+        "</w:f><w:sSup><w:r><w:t>x</w:t></w:r><w:sup><w:r><w:t>2</w:t></w:r></w:sup></w:sSup>"
+        "</w:oMath></w:p>"
+    )
+    assert content_of(read(".docx", word(body))).text == "α✓☒a/bx²"
+
+
+@pytest.mark.parametrize(
+    ("name", "chunk"),
+    [
+        ("c.html", b"<p>The fee is <b>5</b> euros.</p>"),
+        ("c.txt", b"The fee is 5 euros."),
+        ("c.rtf", rb"{\rtf1 The fee is {\deleted 4 }5 euros.}"),
+        ("c.mht", b"MIME-Version: 1.0\nContent-Type: text/html\n\n<p>The fee is 5 euros."),
+        ("c.docx", word(paragraph("The fee is 5 euros."))),
+    ],
+)
+def test_documents_within_a_document_are_read(read: Read, name: str, chunk: bytes) -> None:
+    body = f"{paragraph('Intro.')}<w:altChunk w:id='aFChunk'/>{paragraph('End.')}"
+    parts: dict[str, str | bytes] = {
+        "word/document.xml": f"<w:document {WORD}><w:body>{body}</w:body></w:document>",
+        "word/_rels/document.xml.rels": relations(aFChunk=name),
+        f"word/{name}": chunk,
+    }
+    found = content_of(read(".docx", archived(parts)))
+    assert found.text == "Intro.\n\nThe fee is 5 euros.\n\nEnd."

@@ -86,3 +86,23 @@ def test_many_cells_of_a_long_shared_formula_are_refused(read_bounded: Read) -> 
     cells += [(f"A{row}", 't="shared" si="0"', "") for row in range(2, 41)]
     found = read_bounded(".xlsx", shared(cells))
     assert "more than 100,000 characters of formulas" in reason_of(found)
+
+
+def test_a_sheet_shows_shares_durations_and_text_boxes(read: Read) -> None:
+    book = xlsxwriter.Workbook(written := io.BytesIO(), {"in_memory": True})
+    sheet = book.add_worksheet("Sums")
+    for column, (value, form) in enumerate(
+        [
+            (0.125, "0.0%"),
+            (0.5, "0%"),
+            (0.125, '0.0 "%"'),
+            (1.5625, "[h]:mm"),
+            (0.5, "h:mm"),
+            (0.125, "0.000"),
+        ]
+    ):
+        sheet.write_number(1, column, value, book.add_format({"num_format": form}))
+    sheet.insert_textbox(5, 1, "A remark")
+    book.close()
+    found = content_of(read(".xlsx", written.getvalue()))
+    assert found.text == "Sums\n\n12.5%\t50%\t0.125\t37:30:00\t12:00:00\t0.125\n\nA remark"

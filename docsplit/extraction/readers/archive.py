@@ -8,6 +8,7 @@ import tarfile
 import zipfile
 import zlib
 from base64 import b64encode
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
@@ -23,6 +24,10 @@ _CHUNK = 1 << 20
 _LINK = 0xA
 _MARKED_UTF_8 = 0x800
 _PACKED = (*ARCHIVES, ".tgz", ".gz", ".bz2", ".zst", ".csv", ".tsv", ".jsonl", ".parquet")
+# what systems put into folders and archives
+_JUNK = {".DS_Store", "Thumbs.db", "desktop.ini"}
+# names of files of an unknown kind in a message
+_SHOWN = 3
 _BAD = (
     zipfile.BadZipFile,
     tarfile.TarError,
@@ -51,7 +56,7 @@ class Member:
 
 
 def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
-    """Lines for each member of a known kind.
+    """Lines for each member of a known kind, and for those of each other ending together.
 
     A member is a line with ``name``, then lines with ``data`` in base64, then one with ``end``, or
     one with ``refused`` and the reason.
@@ -69,10 +74,14 @@ def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
     if sum(member.size for member in members) > limits.unpacked:
         raise UnreadableError(f"it unpacks to more than {limits.unpacked:,} bytes; split it")
     known = False
+    left_out: defaultdict[str, list[str]] = defaultdict(list)
     for member in members:
         path = PurePosixPath(member.name)
         ending = path.suffix.lower()
-        if ending not in (*READERS, *SOURCES, *OLD, *_PACKED) or "__MACOSX" in path.parts:
+        if "__MACOSX" in path.parts or path.name in _JUNK:
+            continue
+        if ending not in (*READERS, *SOURCES, *OLD, *_PACKED):
+            left_out[ending].append(member.name)
             continue
         known = True
         yield _line(name=member.name)
@@ -88,6 +97,10 @@ def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
         raise UnreadableError(
             f"no file of a known kind in it; known are {', '.join((*READERS, *SOURCES))}"
         )
+    for ending, names in sorted(left_out.items()):
+        yield _line(name=f"*{ending}")
+        some = ", ".join(names[:_SHOWN]) + (", …" if len(names) > _SHOWN else "")
+        yield _refused(f"{len(names):,} left out, of no kind that is read: {some}")
 
 
 def unpack_one(stream: BinaryIO, packing: str, limits: Limits) -> Iterator[bytes]:

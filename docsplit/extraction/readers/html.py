@@ -1,12 +1,16 @@
-"""HTML: the visible text, with headings, numbers of lists and rows of tables."""
+"""HTML, EPUB and articles in XML: the visible text, with headings, lists and rows of tables."""
 
+import html
 import re
 from collections.abc import Container, Iterator
 from typing import BinaryIO
+from xml.etree.ElementTree import Element
 
+from defusedxml.common import DefusedXmlException
+from defusedxml.ElementTree import ParseError, fromstring
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
-from docsplit.extraction.building import Builder, raised
+from docsplit.extraction.building import DOWN, UP, Builder
 from docsplit.extraction.content import Content, Limits, UnreadableError
 from docsplit.extraction.readers.encoded import text_of
 from docsplit.extraction.readers.package import (
@@ -20,229 +24,30 @@ from docsplit.extraction.readers.package import (
     path,
 )
 
-HIDDEN = {
-    "head",
-    "script",
-    "style",
-    "template",
-    "noscript",
-    "svg",
-    "math",
-    "object",
-    "iframe",
-    "nav",
-    "select",
-    "button",
-    "textarea",
-    "-comment",
-}
-BLOCKS = {
-    "address",
-    "article",
-    "aside",
-    "blockquote",
-    "body",
-    "caption",
-    "center",
-    "dd",
-    "details",
-    "dialog",
-    "div",
-    "dl",
-    "dt",
-    "fieldset",
-    "figcaption",
-    "figure",
-    "footer",
-    "form",
-    "header",
-    "hr",
-    "html",
-    "legend",
-    "li",
-    "main",
-    "ol",
-    "p",
-    "pre",
-    "section",
-    "summary",
-    "table",
-    "tbody",
-    "tfoot",
-    "thead",
-    "ul",
-}
-CELLS = {"td", "th"}
+
+def _tags(names: str) -> frozenset[str]:
+    return frozenset(names.split())
+
+
+_HIDDEN = _tags(
+    "head script style template noscript svg object iframe nav select button textarea rt rp rtc"
+    " annotation annotation-xml -comment"
+)
+_BLOCKS = _tags(
+    "address article aside blockquote body caption center dd details dialog div dl dt fieldset"
+    " figcaption figure footer form header hr html legend li main ol p pre section summary table"
+    " tbody tfoot thead ul"
+)
+_CELLS = _tags("td th")
+# of a table, what the walk for its rows does not go into
+_DATA = _HIDDEN | _CELLS | {"caption"}
 # a table with one of them gives a page its form
 _NESTED = "table, h1, h2, h3, h4, h5, h6, ul, ol, pre"
 _BESIDE = "td + td, td + th, th + td, th + th"
-
-
-def is_data(table: LexborNode) -> bool:
-    """Whether cells stand beside each other, with nothing in them but text."""
-    part = table.child
-    while part is not None:
-        # of the table itself the selector would find the table
-        if part.css_first(_NESTED) is not None:
-            return False
-        part = part.next
-    return table.css_first(_BESIDE) is not None
-
-
-def line_of(top: LexborNode) -> str:
-    """The text below a node in one line."""
-    parts: list[str] = []
-    for node, enters in events(top):
-        if node.tag == "-text":
-            parts.append(node.text_content or "" if enters else "")
-        elif node.tag in BLOCKS or node.tag == "br":
-            parts.append(" ")
-    return " ".join("".join(parts).split())
-
-
-def events(top: LexborNode, closed: Container[str] = HIDDEN) -> Iterator[tuple[LexborNode, bool]]:
-    """Nodes below a node as the walk enters them and as it leaves them.
-
-    Args:
-        top: the node.
-        closed: tags of nodes that the walk does not go into.
-    """
-    parents: list[LexborNode] = []
-    node = top.child
-    while node is not None or parents:
-        if node is None:
-            node = parents.pop()
-        else:
-            yield node, True
-            opened = node.tag not in closed and not (node.tag == "table" and is_data(node))
-            if opened and node.child is not None:
-                parents.append(node)
-                node = node.child
-                continue
-        yield node, False
-        node = node.next
-
-
-# of a table, what the walk for its rows does not go into
-_DATA = HIDDEN | CELLS | {"caption"}
 # columns of a table that one cell may span, and rows
 _WIDEST, _HIGHEST = 100, 1000
-
-
-def lines_of(table: LexborNode) -> list[str]:
-    """The caption and the rows of a table, each cell in the column where the page shows it."""
-    lines: list[str] = []
-    # columns that a cell of a former row still takes, and for how many rows
-    taken: dict[int, int] = {}
-    for node, enters in events(table, _DATA):
-        if node.tag == "caption" and enters:
-            lines.append(line_of(node))
-        elif node.tag == "tr" and enters:
-            lines.append(_row(node, taken))
-    return [line for line in lines if line]
-
-
-def _row(row: LexborNode, taken: dict[int, int]) -> str:
-    cells: list[str] = []
-
-    def skip() -> None:
-        while taken.get(len(cells), 0) > 0:
-            taken[len(cells)] -= 1
-            cells.append("")
-
-    cell = row.child
-    while cell is not None:
-        if cell.tag in CELLS:
-            skip()
-            attributes = cell.attributes
-            wide = min(max(1, number(attributes.get("colspan") or "", 1)), _WIDEST)
-            high = min(number(attributes.get("rowspan") or "", 1), _HIGHEST)
-            taken.update(dict.fromkeys(range(len(cells), len(cells) + wide), high - 1))
-            cells += [line_of(cell), *[""] * (wide - 1)]
-        cell = cell.next
-    skip()
-    return "\t".join(cells).rstrip("\t")
-
-
 _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLANKS = re.compile(r"\s+")
-
-
-class Walk:
-    """Collects the text of a tree; goes through it in a loop, however deep it is."""
-
-    def __init__(self, builder: Builder) -> None:
-        self._builder = builder
-        self._parts: list[str] = []
-        self._pre = 0
-        self._raised = 0
-        self._level = 0
-        # of each list around the place, the number and the style of the next item; None: no number
-        self._lists: list[tuple[int, str] | None] = []
-        self._before = ""
-
-    def run(self, top: LexborNode) -> None:
-        """Add the text below a node to the builder."""
-        for node, enters in events(top):
-            tag = node.tag
-            if tag == "-text":
-                self._say(node.text_content or "" if enters else "")
-            elif tag == "sup":
-                self._raised += 1 if enters else -1
-            elif tag in _HEADINGS:
-                self._end()
-                self._level = _HEADINGS[tag] if enters else 0
-            elif tag in ("br", "tr"):
-                self._parts.append("\n" if enters else "")
-            elif tag in CELLS:
-                self._parts.append("" if enters else "\t")
-            elif tag in BLOCKS:
-                self._end()
-                if tag == "pre":
-                    self._pre += 1 if enters else -1
-                elif tag in ("ol", "ul"):
-                    self._list(node, enters=enters)
-                elif tag == "li" and enters:
-                    self._item(node)
-                elif tag == "table" and enters and is_data(node):
-                    self._builder.add("\n".join(lines_of(node)))
-        self._end()
-
-    def _say(self, text: str) -> None:
-        if self._before and text.strip():
-            self._parts.append(self._before)
-            self._before = ""
-        text = raised(text) if self._raised else text
-        self._parts.append(text if self._pre else _BLANKS.sub(" ", text))
-
-    def _end(self) -> None:
-        text = "".join(self._parts)
-        self._parts.clear()
-        if not self._pre:
-            text = "\n".join(line.strip() for line in text.split("\n")).strip()
-        if self._level:
-            self._builder.heading(self._level, text)
-        else:
-            self._builder.add(text)
-
-    def _list(self, node: LexborNode, *, enters: bool) -> None:
-        if not enters:
-            self._lists.pop()
-        elif node.tag == "ul":
-            self._lists.append(None)
-        else:
-            start = number(node.attributes.get("start") or "", 1)
-            self._lists.append((start, node.attributes.get("type") or "1"))
-        self._before = ""
-
-    def _item(self, node: LexborNode) -> None:
-        self._before = ""
-        if self._lists and (counted := self._lists[-1]) is not None:
-            own = number(node.attributes.get("value") or "", counted[0])
-            self._lists[-1] = own + 1, counted[1]
-            self._before = f"{label(counted[1], own)}. "
-
-
 _DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*["']?([\w-]+)""", re.I)
 _HEAD = 4096
 _XML = re.compile(r"[\ufeff\s]*<\?xml\b")
@@ -258,18 +63,48 @@ _CLOSED = re.compile(
     re.I | re.S,
 )
 # what a browser or a reader of the screen does not show, or shows on every page of a site
-_UNSEEN = (
-    "[hidden]",
-    "[style*='display:none' i]",
-    "[style*='display: none' i]",
-    *(f"[role='{role}']" for role in ("navigation", "search", "menu", "menubar", "toolbar")),
-    # links to a heading, next to it
-    "a.headerlink",
-    "a.anchor",
+_UNSEEN = ", ".join(
+    (
+        "[hidden]",
+        "[style*='display:none' i]",
+        "[style*='display: none' i]",
+        *(f"[role='{role}']" for role in ("navigation", "search", "menu", "menubar", "toolbar")),
+        # the picture of a formula that stands beside it
+        ".katex-html",
+    )
 )
+# links to a heading, next to it
+_PERMALINKS = "a.headerlink, a.anchor, a.permalink, a.anchor-link, a[href^='#']"
+_NO_WORDS = re.compile(r"[\W_]*|link|permalink|anchor", re.I)
+_FOOTNOTE = re.compile(r"[*†‡§]+")
+# buttons whose words head what they show
+_OPENING = ", ".join(
+    [
+        *(f"{tag} button" for tag in (*_HEADINGS, "dt", "summary", "legend", "[role='heading']")),
+        "button[aria-expanded][aria-controls]",
+    ]
+)
+_LEAST_WORDS = 3
 # outside of the main part of a page
 _ASIDE = "body > footer, body > aside, body > [role='contentinfo'], body > [role='complementary']"
 _MAIN = "main, [role='main']"
+_CONTAINER = "META-INF/container.xml"
+_LOCKED = "META-INF/encryption.xml"
+# elements of articles (JATS) as HTML names them, those without text, and those that are blocks
+_NAMES = {
+    "list": "ul", "list-item": "li", "disp-quote": "blockquote", "italic": "i", "bold": "b",
+    "fig": "figure", "break": "br", "def-list": "dl", "term": "dt", "def": "dd", "fn": "p",
+    "preformat": "pre", "code": "pre",
+}  # fmt: skip
+_SAME = set(_NAMES) | _tags(
+    "p sup sub table thead tbody tfoot tr td th caption math semantics annotation mrow mi mn mo"
+    " mtext mfrac msup msub msubsup mover munder msqrt mroot mtable mtr mtd mstyle mspace"
+)
+_OMITTED = _tags("article-id object-id journal-meta tex-math alternatives-graphic contrib-id email")
+_PARTS = _tags(
+    "abstract body back sec ref ack app fn-group table-wrap boxed-text disp-formula title"
+    " sub-article response article-title statement"
+)
 
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
@@ -302,12 +137,19 @@ def content_of(
     if xml or _XML.match(text):
         text = _CLOSED.sub(_pair, text)
     tree = LexborHTMLParser(text)
-    _remove(tree, ", ".join(_UNSEEN))
+    # programs hide formulas that they show as pictures
+    _remove([node for node in tree.css(_UNSEEN) if node.css_first("math") is None])
     if tree.css_first(_MAIN) is not None:
-        _remove(tree, _ASIDE)
+        _remove(tree.css(_ASIDE))
+    _remove([node for node in tree.css(_PERMALINKS) if _is_permalink(node)])
+    for button in tree.css(_OPENING):
+        if button.attributes.get("aria-controls") is None or (
+            len(button.text().split()) >= _LEAST_WORDS
+        ):
+            button.unwrap()
     builder = Builder(limits)
     if tree.body is not None:
-        Walk(builder).run(tree.body)
+        _Walk(builder).run(tree.body)
     title = tree.css_first("head > title")
     return builder.content(
         title.text() if title else None,
@@ -330,8 +172,13 @@ def _meta(tree: LexborHTMLParser, *names: str) -> str | None:
     return None
 
 
-def _remove(tree: LexborHTMLParser, selector: str) -> None:
-    found = {node.mem_id: node for node in tree.css(selector) if node.tag not in ("html", "body")}
+def _is_permalink(node: LexborNode) -> bool:
+    text = node.text().strip()
+    return _NO_WORDS.fullmatch(text) is not None and (text == "§" or not _FOOTNOTE.fullmatch(text))
+
+
+def _remove(nodes: list[LexborNode]) -> None:
+    found = {node.mem_id: node for node in nodes if node.tag not in ("html", "body")}
     # a removed node takes those below it along
     outermost = [node for node in found.values() if not _is_below(node, found)]
     for node in outermost:
@@ -345,12 +192,184 @@ def _is_below(node: LexborNode, others: Container[int]) -> bool:
     return above is not None
 
 
-_CONTAINER = "META-INF/container.xml"
-_LOCKED = "META-INF/encryption.xml"
+def _events(top: LexborNode, closed: Container[str] = _HIDDEN) -> Iterator[tuple[LexborNode, bool]]:
+    """Nodes below a node as the walk enters them and as it leaves them.
+
+    Args:
+        top: the node.
+        closed: tags of nodes that the walk does not go into.
+    """
+    parents: list[LexborNode] = []
+    node = top.child
+    while node is not None or parents:
+        if node is None:
+            node = parents.pop()
+        else:
+            yield node, True
+            opened = node.tag not in closed and not (node.tag == "table" and _is_data(node))
+            if opened and node.child is not None:
+                parents.append(node)
+                node = node.child
+                continue
+        yield node, False
+        node = node.next
+
+
+def _said(node: LexborNode, *, enters: bool) -> str:
+    """What a node within a line adds to it: its text, and marks of raised and divided parts."""
+    tag = node.tag
+    if tag == "-text":
+        return node.text_content or "" if enters else ""
+    if tag == "sup":
+        return UP if enters else DOWN
+    if tag == "math":
+        # a formula may be stated for those who hear it only
+        alone = enters and not node.text().strip()
+        return node.attributes.get("alttext") or "" if alone else ""
+    parent = node.parent.tag if node.parent is not None else ""
+    if parent in ("mfrac", "msup") and tag != "-text" and _is_second(node):
+        if parent == "msup":
+            return UP if enters else DOWN
+        return "/" if enters else ""
+    return "√" if tag == "msqrt" and enters else ""
+
+
+def _is_second(node: LexborNode) -> bool:
+    former, count = node.prev, 0
+    while former is not None and count < 2:
+        count += not (former.tag or "-").startswith("-")
+        former = former.prev
+    return count == 1
+
+
+def _line_of(top: LexborNode) -> str:
+    """The text below a node in one line."""
+    parts: list[str] = []
+    for node, enters in _events(top):
+        is_apart = node.tag in _BLOCKS or node.tag == "br"
+        parts.append(" " if is_apart else _said(node, enters=enters))
+    return " ".join("".join(parts).split())
+
+
+class _Walk:
+    """Collects the text of a tree; goes through it in a loop, however deep it is."""
+
+    def __init__(self, builder: Builder) -> None:
+        self._builder = builder
+        self._parts: list[str] = []
+        self._pre = 0
+        self._level = 0
+        # of each list around the place, the number and the style of the next item; None: no number
+        self._lists: list[tuple[int, str] | None] = []
+        self._before = ""
+
+    def run(self, top: LexborNode) -> None:
+        """Add the text below a node to the builder."""
+        for node, enters in _events(top):
+            tag = node.tag
+            if tag in _HEADINGS:
+                self._end()
+                self._level = _HEADINGS[tag] if enters else 0
+            elif tag in ("br", "tr"):
+                self._parts.append("\n" if enters else "")
+            elif tag in _CELLS:
+                self._parts.append("" if enters else "\t")
+            elif tag in _BLOCKS:
+                self._end()
+                if tag == "pre":
+                    self._pre += 1 if enters else -1
+                elif tag in ("ol", "ul"):
+                    self._list(node, enters=enters)
+                elif tag == "li" and enters:
+                    self._item(node)
+                elif tag == "table" and enters and _is_data(node):
+                    self._builder.add("\n".join(_rows(node)))
+            else:
+                self._say(_said(node, enters=enters))
+        self._end()
+
+    def _say(self, text: str) -> None:
+        if self._before and text.strip():
+            self._parts.append(self._before)
+            self._before = ""
+        self._parts.append(text if self._pre else _BLANKS.sub(" ", text))
+
+    def _end(self) -> None:
+        text = "".join(self._parts)
+        self._parts.clear()
+        if not self._pre:
+            text = "\n".join(line.strip() for line in text.split("\n")).strip()
+        if self._level:
+            self._builder.heading(self._level, text)
+        else:
+            self._builder.add(text)
+
+    def _list(self, node: LexborNode, *, enters: bool) -> None:
+        if not enters:
+            self._lists.pop()
+        elif node.tag == "ul":
+            self._lists.append(None)
+        else:
+            start = number(node.attributes.get("start") or "", 1)
+            self._lists.append((start, node.attributes.get("type") or "1"))
+        self._before = ""
+
+    def _item(self, node: LexborNode) -> None:
+        self._before = ""
+        if self._lists and (counted := self._lists[-1]) is not None:
+            own = number(node.attributes.get("value") or "", counted[0])
+            self._lists[-1] = own + 1, counted[1]
+            self._before = f"{label(counted[1], own)}. "
+
+
+def _is_data(table: LexborNode) -> bool:
+    """Whether cells stand beside each other, with nothing in them but text."""
+    part = table.child
+    while part is not None:
+        # of the table itself the selector would find the table
+        if part.css_first(_NESTED) is not None:
+            return False
+        part = part.next
+    return table.css_first(_BESIDE) is not None
+
+
+def _rows(table: LexborNode) -> list[str]:
+    """The caption and the rows of a table, each cell in the column where the page shows it."""
+    lines: list[str] = []
+    # columns that a cell of a former row still takes, and for how many rows
+    taken: dict[int, int] = {}
+    for node, enters in _events(table, _DATA):
+        if node.tag == "caption" and enters:
+            lines.append(_line_of(node))
+        elif node.tag == "tr" and enters:
+            lines.append(_row(node, taken))
+    return [line for line in lines if line]
+
+
+def _row(row: LexborNode, taken: dict[int, int]) -> str:
+    cells: list[str] = []
+
+    def skip() -> None:
+        while taken.get(len(cells), 0) > 0:
+            taken[len(cells)] -= 1
+            cells.append("")
+
+    cell = row.child
+    while cell is not None:
+        if cell.tag in _CELLS:
+            skip()
+            attributes = cell.attributes
+            wide = min(max(1, number(attributes.get("colspan") or "", 1)), _WIDEST)
+            high = min(number(attributes.get("rowspan") or "", 1), _HIGHEST)
+            taken.update(dict.fromkeys(range(len(cells), len(cells) + wide), high - 1))
+            cells += [_line_of(cell), *[""] * (wide - 1)]
+        cell = cell.next
+    skip()
+    return "\t".join(cells).rstrip("\t")
 
 
 def read_book(stream: BinaryIO, limits: Limits) -> Content:
-    """The text of the parts in the order of the spine."""
+    """The text of the parts of an EPUB in the order of its spine."""
     package = Package(stream, limits, _CONTAINER, "EPUB")
     main = attribute(next(below(package.xml(_CONTAINER), "rootfile"), None), "full-path")
     book = package.xml(main)
@@ -375,3 +394,75 @@ def read_book(stream: BinaryIO, limits: Limits) -> Content:
     for one in metadata if metadata is not None else ():
         stated.setdefault(local(one), one.text or "")
     return builder.content(stated.get("title"), stated.get("creator"), stated.get("date"))
+
+
+def read_article(stream: BinaryIO, limits: Limits) -> Content:
+    """The title, the abstract and the text of an article in XML (JATS), as HTML has them."""
+    content = stream.read()
+    try:
+        article: Element = fromstring(content)
+    except DefusedXmlException as error:
+        raise UnreadableError("its XML defines entities") from error
+    except (ParseError, ValueError, LookupError) as error:
+        raise UnreadableError("no well-formed XML") from error
+    if local(article) == "html":
+        return content_of(content, limits, xml=True)
+    meta = child(article, "front", "article-meta")
+    if local(article) != "article" or meta is None:
+        raise UnreadableError(
+            "XML of another kind than an article (JATS): save it as HTML or plain text"
+        )
+    title = child(meta, "title-group", "article-title")
+    parts = [child(article, name) for name in ("body", "back")]
+    shown = [title, *(one for one in meta if local(one) == "abstract"), *parts]
+    names = [
+        " ".join(filter(None, (_text(child(name, part)) for part in ("given-names", "surname"))))
+        for name in below(meta, "name")
+    ]
+    date = child(meta, "pub-date")
+    moment = "" if date is None else "-".join(
+        _text(child(date, part)).zfill(2) for part in ("year", "month", "day")
+    )  # fmt: skip
+    page = "".join(_markup(one, 0) for one in shown if one is not None)
+    head = f"<title>{html.escape(_text(title))}</title>"
+    head += f'<meta name="author" content="{html.escape(", ".join(names))}">'
+    head += f'<meta name="date" content="{html.escape(moment)}">'
+    return content_of(f"<head>{head}</head><body>{page}</body>".encode(), limits, "utf-8")
+
+
+def _text(element: Element | None) -> str:
+    return "" if element is None else " ".join("".join(element.itertext()).split())
+
+
+def _markup(element: Element, level: int) -> str:
+    """An element of an article as HTML; ``level`` is that of the headings around it."""
+    name = local(element)
+    if not name or name in _OMITTED:
+        return html.escape(element.tail or "")
+    inner = level + (name in ("sec", "abstract", "ack", "app", "ref-list"))
+    # the number of a section stands before its title
+    shown = [one for one in element if not (name in ("sec", "app") and local(one) == "label")]
+    text = html.escape(element.text or "") + "".join(_markup(one, inner) for one in shown)
+    number = child(element, "label") if name in ("sec", "app") else None
+    if number is not None:
+        text = text.replace(">", f">{html.escape(_text(number))} ", 1)
+    if name == "abstract" and child(element, "title") is None:
+        text = f"<h2>Abstract</h2>{text}"
+    if name == "article-title" and not level:
+        text = f"<h1>{text}</h1>"
+    elif name == "title":
+        tag = f"h{min(level + 1, 6)}"
+        text = f"<{tag}>{text}</{tag}>"
+    elif name in _SAME:
+        tag = _NAMES.get(name, name)
+        spans = [
+            f' {key}="{html.escape(value)}"'
+            for key, value in element.attrib.items()
+            if key in ("colspan", "rowspan")
+        ]
+        text = f"<{tag}{''.join(spans)}>{text}</{tag}>" if tag != "br" else "<br>"
+    elif name in _PARTS and not (name == "article-title" and level):
+        text = f"<div>{text}</div>"
+    # citations have nothing between their parts
+    apart = "" if name in _SAME else " "
+    return text + (html.escape(element.tail) if element.tail else apart)

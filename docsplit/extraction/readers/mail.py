@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import base64
+import codecs
+import quopri
 import re
 from collections.abc import Iterator
 from dataclasses import replace
 from email import policy
 from email.message import EmailMessage, MIMEPart
-from email.parser import BytesParser
+from email.parser import BytesParser, Parser
 from io import BytesIO
+from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
@@ -80,6 +84,16 @@ def _quoted(text: str) -> int:
     return first
 
 
+# what begins a message in a mailbox, and the mark before such a line in a text
+_FROM = re.compile(rb"(?:\A|\n\r?\n)From [^\r\n]*\d{4}[^\r\n]*\r?\n(?P<head>(?=[\w-]+:))")
+_ESCAPED = re.compile(rb"^>(?=>*From )", re.M)
+_BEFORE = re.compile(rb"\A(?:[ \t]*\r?\n)+")
+# a line that divides parts, of which each begins with a head
+_BOUNDARY = re.compile(
+    r"^--([^\s\"\\][^\r\n\"\\]{0,99}?)[ \t]*\r?\n(?=content-[\w-]+:)", re.M | re.I
+)
+# characters of a plain text that may say only that there is a page, and how much longer this is
+_STUB, _LONGER = 400, 3
 _SHOWN = ("From", "To", "Cc", "Date")
 # a line that goes on in the next one (RFC 3676), unless it is the mark of a signature
 _FLOWED = re.compile(r"(?<!^--) \n(?=[^>\n])", re.M)
@@ -87,7 +101,7 @@ _FLOWED = re.compile(r"(?<!^--) \n(?=[^>\n])", re.M)
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
     """The head and the body, as plain text if the message has it, and then the attachments."""
-    message = BytesParser(EmailMessage, policy=policy.default).parse(stream)
+    message = _parsed(stream.read())
     if not message.keys():
         raise UnreadableError("no e-mail: it has no header")
     builder = Builder(limits)
@@ -99,6 +113,76 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     )
     # the name of an attachment is no title
     return content if subject else replace(content, title=None)
+
+
+def read_box(stream: BinaryIO, limits: Limits) -> Content:
+    """The messages of a mailbox, one after the other."""
+    content = stream.read()
+    starts = [found.start("head") for found in _FROM.finditer(content)]
+    builder = Builder(limits)
+    mail = _Mail(builder, limits)
+    for start, end in pairwise([*(starts or [0]), len(content)]):
+        message = _parsed(_ESCAPED.sub(b"", content[start:end]))
+        if not message.keys():
+            raise UnreadableError("no mailbox: a message has no header")
+        mail.add(message, 1)
+    return builder.content()
+
+
+def read_page(stream: BinaryIO, limits: Limits) -> Content:
+    """The page that a browser saved as a message (MHTML)."""
+    message = _parsed(stream.read())
+    for part in message.walk():
+        content = part.get_payload(decode=True)
+        if part.get_content_type() == "text/html" and isinstance(content, bytes):
+            return html.content_of(content, limits, part.get_content_charset())
+    raise UnreadableError("no page of HTML in it")
+
+
+def _parsed(content: bytes) -> EmailMessage:
+    """A message; marks of an encoding and blank lines may stand before its head."""
+    start = content[:4]
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        content = content.decode("utf-16", "replace").encode()
+    elif len(start) > 1 and not (start[0] and start[1]):
+        wide = "utf-16-be" if not start[0] else "utf-16-le"
+        content = content.decode(wide, "replace").encode()
+    content = _BEFORE.sub(b"", content.removeprefix(codecs.BOM_UTF8), count=1)
+    return BytesParser(EmailMessage, policy=policy.default).parsebytes(content)
+
+
+def _mended(part: MIMEPart) -> EmailMessage:
+    """A multipart whose boundary is missing or another one, by the boundary that its text has.
+
+    Without one it is plain text.
+    """
+    text = str(part.get_payload())
+    found = _BOUNDARY.search(text)
+    kind = f"multipart/{part.get_content_subtype()}" if found else "text/plain"
+    head = f'Content-Type: {kind}; boundary="{found[1]}"' if found else f"Content-Type: {kind}"
+    encoding = "" if found else str(part.get("content-transfer-encoding") or "7bit")
+    whole = f"{head}\nContent-Transfer-Encoding: {encoding or '7bit'}\n\n{text}"
+    mended = Parser(EmailMessage, policy=policy.default).parsestr(whole)
+    if not mended.is_multipart():
+        mended.set_type("text/plain")
+    return mended
+
+
+def _inner(part: MIMEPart) -> Iterator[EmailMessage | MIMEPart]:
+    """The attached messages, also of programs that encode them as a whole."""
+    encoding = str(part.get("content-transfer-encoding") or "").strip().lower()
+    for inner in part.iter_parts():
+        payload = inner.get_payload()
+        if encoding in ("base64", "quoted-printable") and isinstance(payload, str):
+            lines = [*(f"{name}: {value}" for name, value in inner.raw_items()), "", payload]
+            content = "\n".join(lines).lstrip("\n").encode("ascii", "surrogateescape")
+            decode = base64.b64decode if encoding == "base64" else quopri.decodestring
+            try:
+                yield _parsed(decode(content))
+            except ValueError:
+                yield inner
+        else:
+            yield inner
 
 
 class _Mail:
@@ -119,7 +203,7 @@ class _Mail:
         # a body comes before what is attached to it
         for part in sorted(parts, key=_is_attached):
             if part.get_content_maintype() == "message":
-                for inner in part.iter_parts():
+                for inner in _inner(part):
                     self.add(inner, level + 1)
             elif _is_attached(part):
                 self._attachment(part, level + 1)
@@ -131,11 +215,13 @@ class _Mail:
         self._parts += 1
         if self._parts > self._limits.members:
             raise UnreadableError(f"more than {self._limits.members:,} parts")
-        if not part.is_multipart() or part.get_content_maintype() == "message":
+        if part.get_content_maintype() == "multipart" and not part.is_multipart():
+            yield from self._leaves(_mended(part))
+        elif not part.is_multipart() or part.get_content_maintype() == "message":
             yield part
         elif part.get_content_subtype() == "alternative":
             forms = list(part.iter_parts())
-            best = _best(forms)
+            best = self._best(forms)
             for one in forms:
                 leaves = self._leaves(one)
                 # a program may put attachments into one form only
@@ -164,21 +250,41 @@ class _Mail:
         self._builder.heading(level, _name(part))
         self._builder.append(found)
 
+    def _best(self, forms: list[MIMEPart]) -> MIMEPart | None:
+        """The first form in plain text that says something, else the last one that is a page.
 
-def _best(forms: list[MIMEPart]) -> MIMEPart | None:
-    """The first form in plain text that says something, else the last one that is a page."""
-    forms = [one for one in forms if not _is_no_form(one)]
-    for one in forms:
-        if one.get_content_type() == "text/plain" and _says_something(one):
-            return one
-    pages = [one for one in forms if one.is_multipart() or one.get_content_subtype() == "html"]
-    last = (pages or forms)[-1:]
-    return last[0] if last else None
+        A few words in plain text may only say that there is a page.
+        """
+        forms = [one for one in forms if not _is_no_form(one)]
+        pages = [one for one in forms if one.is_multipart() or one.get_content_subtype() == "html"]
+        last = (pages or forms)[-1:]
+        for one in forms:
+            if one.get_content_type() == "text/plain" and _says_something(one):
+                own = len(_text(one, self._limits, ".txt").text)
+                page = next((page for page in _walked(last) if page is not one), None)
+                is_stub = own < _STUB and page is not None
+                if not is_stub or page is None:
+                    return one
+                return last[0] if _LONGER * own < _size(page, self._limits) else one
+        return last[0] if last else None
 
 
 def _says_something(part: MIMEPart) -> bool:
     content = part.get_payload(decode=True)
     return isinstance(content, bytes) and bool(content.strip())
+
+
+def _walked(forms: list[MIMEPart]) -> Iterator[MIMEPart]:
+    """The pages of HTML in some forms of a body."""
+    for form in forms:
+        yield from (one for one in form.walk() if one.get_content_type() == "text/html")
+
+
+def _size(page: MIMEPart, limits: Limits) -> int:
+    try:
+        return len(_text(page, limits, ".txt").text)
+    except UnreadableError:
+        return 0
 
 
 def _body(part: MIMEPart, limits: Limits, level: int) -> Content:
@@ -222,4 +328,10 @@ def _header(message: EmailMessage | MIMEPart, name: str) -> str | None:
     except (ValueError, IndexError, AttributeError, LookupError):
         # the library cannot parse every header that programs write
         return None
-    return found
+    if found is None or "\ufffd" not in found:
+        return found
+    # raw letters, which the library does not decode
+    raw = next(value for key, value in message.raw_items() if key.lower() == name.lower())
+    content = str(raw).encode("utf-8", "surrogateescape")
+    text = text_of(content, Limits(), message.get_content_charset() or "iso-8859-1")
+    return str(policy.default.header_factory(name, " ".join(text.split())))

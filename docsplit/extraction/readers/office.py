@@ -1,21 +1,27 @@
 """TODO."""
 
 import re
-from collections.abc import Container, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
+from io import BytesIO
+from pathlib import PurePosixPath
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
-from docsplit.extraction.building import PAGE, Builder, raised
+from docsplit.extraction.building import PAGE, Builder, above
 from docsplit.extraction.content import Content, Limits
+from docsplit.extraction.kinds import READERS, reader_of
+from docsplit.extraction.readers.encoded import text_of
 from docsplit.extraction.readers.package import (
     Lists,
     Package,
     attribute,
     below,
     child,
+    is_on,
     lineages,
     local,
     number,
+    symbol,
 )
 
 # of a series, as in Excel
@@ -62,8 +68,14 @@ class Drawings:
 
 def paragraph(element: Element) -> str:
     """The text of a paragraph of DrawingML."""
+    raised = {
+        text
+        for run in below(element, "r")
+        if attribute(child(run, "rPr"), "baseline").strip("0").isdecimal()
+        for text in below(run, "t")
+    }
     return "".join(
-        "\n" if local(one) == "br" else one.text or ""
+        "\n" if local(one) == "br" else above(one.text or "") if one in raised else one.text or ""
         for one in element.iter()
         if local(one) in ("t", "br")
     )
@@ -114,9 +126,14 @@ def _points(part: Element) -> dict[int, str]:
 
 _MAIN = "word/document.xml"
 # deleted text, the copy of a text box for older versions, and how to pronounce a word
-_SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr", "rt"}
+_SKIPPED = {"del", "moveFrom", "Fallback", "pPr", "rPr", "rt", "sdtPr"}
 _WRAPPERS = {"sdt", "sdtContent", "ins", "customXml"}
 _SPACES = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-", "ptab": "\t"}
+# these, too, are shown: symbols, boxes of old forms, and the beginning of a page
+_SHOWN = {"sym", "checkBox", "lastRenderedPageBreak"}
+_HEX = re.compile("[0-9A-Fa-f]{2,6}")
+# how text looks; a run counts as raised from so many half points on
+_HIDDEN, _RAISED, _LEAST_LIFT = "hidden", "raised", 3
 _DEEPEST = 9
 # columns of a table that one cell may span
 _WIDEST = 100
@@ -135,6 +152,9 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     builder = Builder(limits)
     drawings = Drawings(package, package.main, builder)
     text = _Text(builder, _levels(styles), Lists(part("numbering"), styles), drawings)
+    text.looks = _looks(styles)
+    chunks = package.related(package.main, "/aFChunk")
+    text.chunk = lambda name: _chunk(package, chunks.get(name, ""), builder, limits)
     body = child(package.xml(package.main), "body")
     if body is not None:
         if next(below(body, "lastRenderedPageBreak"), None) is not None:
@@ -166,6 +186,41 @@ def _levels(styles: Element) -> dict[str, int]:
     return found
 
 
+def _looks(styles: Element) -> dict[str, str]:
+    """What is special about the text of styles, or of those that they are based on."""
+    own = {
+        attribute(style, "styleId"): look
+        for style in below(styles, "style")
+        if (look := _look(child(style, "rPr")))
+    }
+    return {
+        name: look
+        for name, line in lineages(styles).items()
+        if (look := next((own[one] for one in line if one in own), ""))
+    }
+
+
+def _look(stated: Element | None) -> str:
+    """What properties of text say: ``_HIDDEN``, ``_RAISED``, or ""."""
+    if stated is None:
+        return ""
+    if is_on(child(stated, "vanish")):
+        return _HIDDEN
+    is_raised = attribute(child(stated, "vertAlign"), "val") == "superscript"
+    lift = attribute(child(stated, "position"), "val")
+    return _RAISED if is_raised or number(lift) >= _LEAST_LIFT else ""
+
+
+def _chunk(package: Package, name: str, builder: Builder, limits: Limits) -> None:
+    """Add a document of another kind that Word would take into this one."""
+    kind = PurePosixPath(name.lower()).suffix
+    content = BytesIO(package.content(name))
+    if kind in READERS:
+        builder.append(reader_of(kind)(content, limits))
+    elif content.getvalue():
+        builder.add(text_of(content.getvalue(), limits))
+
+
 def _level(outline: str) -> int | None:
     """The level of a heading; None for body text."""
     return int(outline) + 1 if outline.isdecimal() and int(outline) < _DEEPEST else None
@@ -188,6 +243,10 @@ class _Text:
         self._levels = levels
         self._lists = lists
         self._drawings = drawings
+        self.looks: Mapping[str, str] = {}
+        self.chunk: Callable[[str], None] = lambda name: None
+        # of paragraphs whose ends are deleted
+        self._before = ""
 
     def add(self, parent: Element) -> None:
         """Add what is in an element."""
@@ -197,20 +256,29 @@ class _Text:
                     self._paragraph(element)
                     self._drawings.add(element)
                 case "tbl":
-                    self._builder.add("\n".join(map(_row, _below(element, {"tr"}))))
+                    rows = (_row(row, self.looks) for row in _below(element, {"tr"}))
+                    self._builder.add("\n".join(row for row in rows if row is not None))
                     self._drawings.add(element)
+                case "altChunk":
+                    self.chunk(attribute(element, "id"))
                 case name if name not in _SKIPPED:
                     # content controls, notes and insertions hold paragraphs
                     self.add(element)
 
     def _paragraph(self, element: Element) -> None:
-        text = _text(element)
+        style = attribute(child(element, "pPr", "pStyle"), "val")
+        text = "" if self.looks.get(style) == _HIDDEN else _text(element, self.looks)
+        if child(element, "pPr", "rPr", "del") is not None:
+            # its end is deleted: the next one goes on
+            self._before += text
+            return
+        text, self._before = self._before + text, ""
         if text.strip():
             # after what begins a page
             first = len(text) - len(text.lstrip(PAGE))
             text = text[:first] + self._lists.before(element) + text[first:]
         outline = attribute(child(element, "pPr", "outlineLvl"), "val")
-        level = self._levels.get(attribute(child(element, "pPr", "pStyle"), "val"))
+        level = self._levels.get(style)
         level = _level(outline) if level is None else level
         if level is None:
             self._builder.add(text)
@@ -227,22 +295,30 @@ def _below(parent: Element, names: Container[str]) -> Iterator[Element]:
             yield from _below(element, names)
 
 
-def _row(row: Element) -> str:
+def _row(row: Element, looks: Mapping[str, str]) -> str | None:
+    """The cells of a row; None if it is deleted."""
     cells: list[str] = []
     for cell in _below(row, {"trPr", "tc"}):
         if local(cell) == "trPr":
+            if child(cell, "del") is not None:
+                return None
             before = number(attribute(child(cell, "gridBefore"), "val"))
             cells += [""] * min(before, _WIDEST)
             continue
-        cells.append(_BLANKS.sub(" ", _text(cell)).strip(" "))
+        cells.append(_BLANKS.sub(" ", _text(cell, looks)).strip(" "))
         # the next cell stands in the column where the page shows it
         span = number(attribute(child(cell, "tcPr", "gridSpan"), "val"), 1)
         cells += [""] * (min(span, _WIDEST) - 1)
     return "\t".join(cells).rstrip("\t ")
 
 
-def _text(element: Element) -> str:
-    """The text of an element; ``PAGE`` where Word began a page."""
+def _text(element: Element, looks: Mapping[str, str]) -> str:
+    """The text of an element as accepted; ``PAGE`` where Word began a page.
+
+    Args:
+        element: a paragraph, a cell or a part of one.
+        looks: of styles; see ``_looks``.
+    """
     parts: list[str] = []
     stack: list[Element | None] = [element]
     # whether a paragraph within, such as one of a text box, began or ended
@@ -252,21 +328,40 @@ def _text(element: Element) -> str:
         name = "" if one is None else local(one)
         if one is None:
             apart = True
-        elif name == "t" or name in _SPACES or name == "lastRenderedPageBreak":
+        elif name == "t" or name in _SPACES or name in _SHOWN:
             if apart and parts:
                 parts.append("\n")
             apart = False
-            parts.append(one.text or "" if name == "t" else _SPACES.get(name, PAGE))
-        elif (
-            one is not element and attribute(child(one, "rPr", "vertAlign"), "val") == "superscript"
-        ):
-            parts.append(raised(_text(one)))
+            parts.append(one.text or "" if name == "t" else _SPACES.get(name) or _shown(name, one))
+        elif name == "r" and one is not element:
+            stated = child(one, "rPr")
+            style = attribute(child(one, "rPr", "rStyle"), "val")
+            look = _look(stated) or looks.get(style, "")
+            if look == _RAISED:
+                parts.append(above(_text(one, looks)))
+            elif look != _HIDDEN:
+                stack.extend(reversed(one))
+        elif name == "sup" and one is not element:
+            # of a formula
+            parts.append(above(_text(one, looks)))
         elif name not in _SKIPPED:
+            parts.append("/" if name == "den" else "")
             if name == "p" and one is not element:
                 apart = True
                 stack.append(None)
             stack.extend(reversed(one))
     return "".join(parts)
+
+
+def _shown(name: str, element: Element) -> str:
+    """What Word draws for an element without text."""
+    if name == "sym":
+        code = attribute(element, "char")
+        return symbol(attribute(element, "font"), int(code, 16) if _HEX.fullmatch(code) else 0)
+    if name == "checkBox":
+        stated = child(element, "checked")
+        return "☒" if is_on(child(element, "default") if stated is None else stated) else "☐"
+    return PAGE
 
 
 _PRESENTATION = "ppt/presentation.xml"

@@ -1,11 +1,12 @@
 """ODT and ODP: paragraphs, lists, tables, notes and headings; a page of an ODP is a slide."""
 
+import re
 from collections import ChainMap
 from collections.abc import Iterable, Mapping
 from typing import BinaryIO
 from xml.etree.ElementTree import Element
 
-from docsplit.extraction.building import Builder
+from docsplit.extraction.building import Builder, above
 from docsplit.extraction.content import Content, Limits
 from docsplit.extraction.readers.package import (
     LEVELS,
@@ -34,6 +35,9 @@ _LINES = {"p", "h", *_SHAPES}
 _STATED = {"title", "desc"}
 _SPACES = {"tab": "\t", "line-break": "\n"}
 _STYLE = "list-level-style-number"
+# what is special about the text of a style, and how one states that it is raised
+_HIDDEN, _RAISED = "hidden", "raised"
+_ABOVE = re.compile(r"super|[1-9]\d*%")
 _MOST_SPACES = 100
 _GROUPS = {"table-header-rows", "table-rows", "table-row-group"}
 # on each slide
@@ -47,7 +51,8 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     content, styles = package.xml("content.xml"), package.xml("styles.xml")
     lists = ChainMap(_lists(content), _lists(styles))
     outline = next(below(styles, "outline-style"), None)
-    text = _Text(builder, lists, _levels(outline, "outline-level-style"))
+    looks = _looks(styles) | _looks(content)
+    text = _Text(builder, lists, _levels(outline, "outline-level-style"), looks)
     body = child(content, "body")
     for part in body if body is not None else ():
         if local(part) == "presentation":
@@ -65,12 +70,28 @@ def _slide(slide: Element, text: "_Text", builder: Builder) -> None:
     """The title of a slide, which is a heading, its other frames and then its notes."""
     for shape in slide:
         if attribute(shape, "class") == "title":
-            builder.heading(1, " ".join(map(text_of, below(shape, "p"))))
+            builder.heading(1, " ".join(map(text.of, below(shape, "p"))))
     for shape in slide:
         if local(shape) == "notes":
             _slide(shape, text, builder)
         elif attribute(shape, "class") not in {"title", *_REPEATED}:
             text.add(shape)
+
+
+def _looks(part: Element) -> dict[str, str]:
+    """What is special about the text of a style: ``HIDDEN`` or ``RAISED``."""
+    found: dict[str, str] = {}
+    for style in below(part, "style"):
+        for own in below(style, "text-properties"):
+            position = attribute(own, "text-position")
+            if attribute(own, "display") == "none":
+                found[attribute(style, "name")] = _HIDDEN
+            elif _ABOVE.match(position):
+                found[attribute(style, "name")] = _RAISED
+        for own in below(style, "section-properties"):
+            if attribute(own, "display") == "none":
+                found[attribute(style, "name")] = _HIDDEN
+    return found
 
 
 def _lists(part: Element) -> dict[str, dict[int, Level]]:
@@ -97,28 +118,36 @@ class _Text:
         builder: gets them.
         lists: levels of the lists with numbers, by the name of their style.
         outline: levels of the headings.
+        looks: what is special about the text of styles.
     """
 
     def __init__(
-        self, builder: Builder, lists: Mapping[str, dict[int, Level]], outline: dict[int, Level]
+        self,
+        builder: Builder,
+        lists: Mapping[str, dict[int, Level]],
+        outline: dict[int, Level],
+        looks: Mapping[str, str],
     ) -> None:
         self._builder = builder
+        self._looks = looks
         self._counters = {name: Counter(levels) for name, levels in lists.items()}
         self._outline = Counter(outline)
 
     def add(self, elements: Iterable[Element], before: str = "") -> None:
         """Add elements, such as the children of one; ``before`` stands before the first text."""
         for element in elements:
+            if self._is_hidden(element):
+                continue
             match local(element):
                 case "h":
                     level = number(attribute(element, "outline-level"), 1)
                     shown = "" if attribute(element, "is-list-header") == "true" else before
                     counted = self._outline.next(level)
-                    self._builder.heading(level, (shown or counted) + text_of(element))
+                    self._builder.heading(level, (shown or counted) + self.of(element))
                 case "p":
-                    self._builder.add(before + text_of(element))
+                    self._builder.add(before + self.of(element))
                 case "table":
-                    self._builder.add("\n".join(map(_row, _rows(element))))
+                    self._builder.add("\n".join(map(self._row, _rows(element))))
                 case "list":
                     self._list(element, "", 1)
                     continue
@@ -144,6 +173,39 @@ class _Text:
                     self.add([one], before)
                 before = ""
 
+    def _row(self, row: Element) -> str:
+        return "\t".join(" ".join(self.of(cell).split()) for cell in row).rstrip("\t")
+
+    def _is_hidden(self, element: Element) -> bool:
+        stated = {attribute(element, "display"), attribute(element, "is-hidden")}
+        look = self._looks.get(attribute(element, "style-name"))
+        return look == _HIDDEN or "none" in stated or "true" in stated
+
+    def of(self, element: Element) -> str:
+        """The text of a paragraph or a cell."""
+        parts = [element.text or ""]
+        lines = _LINES | _STATED if local(element) in _SHAPES else _LINES
+        for one in element:
+            name = local(one)
+            if name in _SPACES:
+                parts.append(_SPACES[name])
+            elif name == "s":
+                parts.append(" " * min(number(attribute(one, "c"), 1), _MOST_SPACES))
+            elif name == "note-body":
+                parts.append(f" ({self.of(one).strip()}) ")
+            elif name in _SKIPPED or self._is_hidden(one):
+                pass
+            elif name in lines:
+                text = self.of(one).strip("\n")
+                before = "\n" if text and any(parts) and not parts[-1].endswith("\n") else ""
+                parts.append(f"{before}{text}\n" if text else "")
+            elif self._looks.get(attribute(one, "style-name")) == _RAISED:
+                parts.append(above(self.of(one)))
+            else:
+                parts.append(self.of(one))
+            parts += [one.tail] if one.tail else []
+        return "".join(parts)
+
 
 def _rows(parent: Element) -> list[Element]:
     found = []
@@ -153,29 +215,3 @@ def _rows(parent: Element) -> list[Element]:
         elif local(element) in _GROUPS:
             found += _rows(element)
     return found
-
-
-def _row(row: Element) -> str:
-    return "\t".join(" ".join(text_of(cell).split()) for cell in row).rstrip("\t")
-
-
-def text_of(element: Element) -> str:
-    """The text of a paragraph or a cell."""
-    parts = [element.text or ""]
-    lines = _LINES | _STATED if local(element) in _SHAPES else _LINES
-    for one in element:
-        name = local(one)
-        if name in _SPACES:
-            parts.append(_SPACES[name])
-        elif name == "s":
-            parts.append(" " * min(number(attribute(one, "c"), 1), _MOST_SPACES))
-        elif name == "note-body":
-            parts.append(f" ({text_of(one).strip()}) ")
-        elif name in lines:
-            text = text_of(one).strip("\n")
-            before = "\n" if text and any(parts) and not parts[-1].endswith("\n") else ""
-            parts.append(f"{before}{text}\n" if text else "")
-        elif name not in _SKIPPED:
-            parts.append(text_of(one))
-        parts += [one.tail] if one.tail else []
-    return "".join(parts)

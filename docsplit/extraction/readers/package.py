@@ -186,12 +186,17 @@ def _roman(number: int) -> str:
     return found
 
 
+def _ordinal(number: int) -> str:
+    return "th" if number // 10 % 10 == 1 else {1: "st", 2: "nd", 3: "rd"}.get(number % 10, "th")
+
+
 _FORMATS: dict[str, Callable[[int], str]] = {
     "a": _letters,
     "A": lambda number: _letters(number).upper(),
     "i": _roman,
     "I": lambda number: _roman(number).upper(),
     "01": lambda number: f"{number:02}",
+    "1st": lambda number: f"{number}{_ordinal(number)}",
 }
 
 
@@ -208,11 +213,15 @@ class Level(NamedTuple):
         text: with ``%1`` for the number of the first level, and so on; empty if it shows none.
         style: of the number; see ``label``.
         start: the first number.
+        restart: the lowest level whose items let this one begin again; 0 never, None any above it.
+        is_legal: whether the numbers of all levels are shown in digits.
     """
 
     text: str
     style: str = "1"
     start: int = 1
+    restart: int | None = None
+    is_legal: bool = False
 
 
 class Counter:
@@ -220,11 +229,12 @@ class Counter:
 
     Args:
         levels: from 1.
+        numbers: the present ones by level, which lists of one kind share.
     """
 
-    def __init__(self, levels: Mapping[int, Level]) -> None:
-        self._levels = levels
-        self._numbers: dict[int, int] = {}
+    def __init__(self, levels: Mapping[int, Level], numbers: dict[int, int] | None = None) -> None:
+        self.levels = levels
+        self.numbers = {} if numbers is None else numbers
 
     def next(self, level: int, start: int | None = None) -> str:
         """What stands before the next item of a level, with a blank after it.
@@ -233,21 +243,31 @@ class Counter:
             level: from 1.
             start: the item's number; None counts on.
         """
-        known = self._levels.get(level, Level(""))
-        self._numbers = {one: held for one, held in self._numbers.items() if one <= level}
-        counted = self._numbers[level] + 1 if level in self._numbers else known.start
-        self._numbers[level] = counted if start is None else start
-        shown = _PLACE.sub(self._shown, known.text).strip()
-        return f"{shown} " if shown else ""
+        known = self._of(level)
+        for one in [one for one in self.numbers if one > level]:
+            restart = self._of(one).restart
+            if restart is None or level <= restart:
+                del self.numbers[one]
+        for one in range(1, level):
+            # a level that is left out counts as used
+            self.numbers.setdefault(one, self._of(one).start)
+        counted = self.numbers[level] + 1 if level in self.numbers else known.start
+        self.numbers[level] = counted if start is None else start
+
+        def shown(place: re.Match[str]) -> str:
+            one = self._of(int(place[1]))
+            style = "1" if known.is_legal else one.style
+            return label(style, self.numbers.get(int(place[1]), one.start))
+
+        text = _PLACE.sub(shown, known.text).strip()
+        return f"{text} " if text else ""
 
     def restart(self, level: int) -> None:
         """Let the next item of a level be its first."""
-        self._numbers.pop(level, None)
+        self.numbers.pop(level, None)
 
-    def _shown(self, place: re.Match[str]) -> str:
-        level = int(place[1])
-        known = self._levels.get(level, Level(""))
-        return label(known.style, self._numbers.get(level, known.start))
+    def _of(self, level: int) -> Level:
+        return self.levels.get(level, Level(""))
 
 
 # by Word's names; others are shown as digits
@@ -257,8 +277,18 @@ _STYLES = {
     "lowerRoman": "i",
     "upperRoman": "I",
     "decimalZero": "01",
+    "ordinal": "1st",
 }
-_WITHOUT = {"bullet", "none"}
+# letters of the fonts Symbol and Wingdings
+_SYMBOLS = {
+    **dict(enumerate("ΑΒΧΔΕΦΓΗΙϑΚΛΜΝΟΠΘΡΣΤΥςΩΞΨΖ", 0x41)),
+    **dict(enumerate("αβχδεφγηιϕκλμνοπθρστυϖωξψζ", 0x61)),
+    **{code: chr(code) for code in range(0x20, 0x40)},
+    **dict(zip(b"\xa3\xa5\xae\xb0\xb1\xb3\xb4\xb7\xb9\xbb\xd6\xe5", "≤∞→°±≥×•≠≈√∑", strict=True)),
+}
+_WINGDINGS = dict(zip(b"\x6f\xa8\xfe\xfd\xfc\xfb\xe0\xe8\x4a\x4c", "☐☐☑☒✓✗→➔☺☹", strict=True))
+# bullets that say something
+CHECKS = "☐☑☒✓✗"
 # styles that a style is based on, one after the other
 _MOST_BASES = 20
 
@@ -287,17 +317,27 @@ class Lists:
     """
 
     def __init__(self, numbering: Element, styles: Element) -> None:
-        counters = {
+        kinds = {
             attribute(one, "abstractNumId"): Counter(_levels(one))
             for one in below(numbering, "abstractNum")
         }
+        # a list may only name the style that another one defines
+        linked = {
+            attribute(child(one, "styleLink"), "val"): kinds[attribute(one, "abstractNumId")]
+            for one in below(numbering, "abstractNum")
+        }
+        for one in below(numbering, "abstractNum"):
+            if link := attribute(child(one, "numStyleLink"), "val"):
+                name = attribute(one, "abstractNumId")
+                kinds[name] = linked.get(link, kinds[name])
         self._counters: dict[str, Counter] = {}
         self._starts: dict[tuple[str, int], int] = {}
         for one in below(numbering, "num"):
             name, kind = attribute(one, "numId"), attribute(child(one, "abstractNumId"), "val")
-            if kind in counters:
-                # lists of one kind go on counting
-                self._counters[name] = counters[kind]
+            if kind in kinds:
+                # lists of one kind go on counting, also with levels of their own
+                held = kinds[kind]
+                self._counters[name] = Counter({**held.levels, **_levels(one)}, held.numbers)
             for override in below(one, "lvlOverride"):
                 if start := attribute(child(override, "startOverride"), "val"):
                     self._starts[name, number(attribute(override, "ilvl")) + 1] = number(start, 1)
@@ -337,11 +377,38 @@ def _levels(kind: Element) -> dict[int, Level]:
     for one in below(kind, "lvl"):
         level = number(attribute(one, "ilvl")) + 1
         style = attribute(child(one, "numFmt"), "val")
+        text = attribute(child(one, "lvlText"), "val")
+        if style == "bullet":
+            font = attribute(child(one, "rPr", "rFonts"), "ascii")
+            signs = "".join(symbol(font, ord(letter)) for letter in text)
+            text = signs if signs and signs in CHECKS else ""
         if level <= LEVELS:
-            text = "" if style in _WITHOUT else attribute(child(one, "lvlText"), "val")
-            start = number(attribute(child(one, "start"), "val"))
-            found[level] = Level(text, _STYLES.get(style, "1"), start)
+            start, restart = (
+                attribute(child(one, name), "val") for name in ("start", "lvlRestart")
+            )
+            found[level] = Level(
+                "" if style == "none" else text,
+                _STYLES.get(style, "1"),
+                number(start),
+                number(restart) if restart else None,
+                is_on(child(one, "isLgl")),
+            )
     return found
+
+
+def is_on(element: Element | None) -> bool:
+    """Whether a property of Word is stated and not turned off."""
+    return element is not None and attribute(element, "val") not in ("0", "false", "off", "none")
+
+
+def symbol(font: str, code: int) -> str:
+    """The character of a letter in a font of symbols; "" for one that says nothing."""
+    if not 0xF000 <= code <= 0xF0FF:
+        if font.startswith("Wingdings") and code < 0x100:
+            return _WINGDINGS.get(code, "")
+        return chr(code) if code < 0x110000 else ""
+    code -= 0xF000
+    return (_SYMBOLS if font == "Symbol" else _WINGDINGS).get(code, "")
 
 
 def _place(numbering: Element | None) -> tuple[str, int]:

@@ -478,7 +478,7 @@ def _level(rows: Sequence[Row]) -> list[Row]:
         )
         if is_raised:
             first = first._replace(text=raised(first.text))
-        elif not size or abs(lift) > _LEVEL * size or last.text.endswith(HYPHEN):
+        elif not size or abs(lift) > _LEVEL * size or not _is_flat(last, size):
             found.append(row)
             continue
         if gap < -_BLANK:
@@ -490,6 +490,12 @@ def _level(rows: Sequence[Row]) -> list[Row]:
             cells = [*former.cells[:-1], Cell(text, last.left, first.right), *rest]
             found[-1] = former._replace(cells=cells, size=size, bold=former.bold and row.bold)
     return found
+
+
+def _is_flat(cell: Cell, size: float) -> bool:
+    """Whether a cell runs across the page, not down, and ends with a whole word."""
+    wide = cell.right - cell.left >= _LEVEL * size * min(len(cell.text), _FEW) / 2
+    return wide and not cell.text.endswith(HYPHEN)
 
 
 def _unnumbered(rows: list[Row]) -> list[Row]:
@@ -538,7 +544,8 @@ def ordered(rows: Sequence[Row]) -> list[Row]:
     gaps = [
         (one.right, other.left)
         for row in rows
-        for one, other in zip(row.cells, row.cells[1:], strict=False)
+        for one, other in pairwise(row.cells)
+        if one.right < other.left
     ]
     if len(gaps) < _LEAST_LINES:
         return list(rows)

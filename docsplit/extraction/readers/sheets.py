@@ -1,15 +1,18 @@
 """XLSX, XLS and ODS: each sheet as a heading and its rows, cells apart by tabs."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from html import unescape
 from typing import Any, BinaryIO
+from xml.etree.ElementTree import Element
 
 from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, SheetVisibleEnum
 
 from docsplit.extraction.building import Builder
 from docsplit.extraction.content import Content, Limits, UnreadableError
+from docsplit.extraction.readers.office import paragraph
 from docsplit.extraction.readers.package import COMPOUND, Package, attribute, below
 
 # A cell with a formula, and whether its value is missing. Cells that share a formula name it by a
@@ -111,8 +114,26 @@ def _number(column: str) -> int:
 _NEEDED = {"XLSX": "xl/workbook.xml", "ODS": "content.xml"}
 # characters of the names of columns in a heading
 _MOST = 300
-# texts by row and column, from 0
-Texts = Mapping[tuple[int, int], str]
+_STYLES = "xl/styles.xml"
+# a format's own words
+_QUOTED = re.compile(r'"[^"]*"|\\.')
+# times without a day have this one
+_FIRST_DAY = date(1900, 1, 1)
+
+
+@dataclass(slots=True)
+class _Sheet:
+    """What a sheet has besides the values of its cells; places are rows and columns, from 0.
+
+    Attributes:
+        formulas: of cells without a value.
+        shares: places of the cells that show so many of a hundred.
+        boxes: texts of its text boxes.
+    """
+
+    formulas: dict[tuple[int, int], str]
+    shares: set[tuple[int, int]]
+    boxes: list[str] = field(default_factory=list)
 
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
@@ -137,40 +158,71 @@ def read_old(stream: BinaryIO, limits: Limits) -> Content:
 
 def _packed(stream: BinaryIO, limits: Limits, kind: str) -> Content:
     package = Package(stream, limits, _NEEDED[kind], kind)
-    # the parser below has no limit of its own for what a part unpacks to
-    contents = ((name, package.content(name)) for name in package.names)
-    formulas = {
-        name: found
-        for name, part in contents
-        if name.endswith(".xml") and (found := unsaved(part, limits.characters))
-    }
-    named = _of_sheets(package, formulas) if kind == "XLSX" and formulas else {}
+    percent = _percent(package.xml(_STYLES)) if kind == "XLSX" else set()
+    held: dict[str, _Sheet] = {}
+    for name in package.names:
+        # the parser below has no limit of its own for what a part unpacks to
+        part = package.content(name)
+        if name.endswith(".xml") and kind == "XLSX":
+            held[name] = _Sheet(unsaved(part, limits.characters), set(_styled(part, percent)))
+    named: dict[str, _Sheet] = {}
+    if kind == "XLSX":
+        parts = package.related(package.main, "/worksheet")
+        for one in below(package.xml(package.main), "sheet"):
+            for value in one.attrib.values():
+                if value in parts and parts[value] in held:
+                    sheet = named[attribute(one, "name")] = held[parts[value]]
+                    sheet.boxes.extend(_boxes(package, parts[value]))
     stream.seek(0)
     builder = Builder(limits)
     return package.finished(builder, _sheets(stream, builder, kind, named))
 
 
-def _of_sheets(package: Package, formulas: Mapping[str, Texts]) -> dict[str, Texts]:
-    """The formulas of parts by the names of the sheets."""
-    parts = package.related(package.main, "/worksheet")
+def _percent(styles: Element) -> set[int]:
+    """The numbers of the styles of cells that show a share as so many of a hundred."""
+    codes = {
+        attribute(one, "numFmtId"): _QUOTED.sub("", attribute(one, "formatCode"))
+        for one in below(styles, "numFmt")
+    }
+    known = {"9", "10", *(name for name, code in codes.items() if "%" in code)}
+    cells = next(below(styles, "cellXfs"), None)
     return {
-        attribute(sheet, "name"): formulas.get(parts[value], {})
-        for sheet in below(package.xml(package.main), "sheet")
-        for value in sheet.attrib.values()
-        if value in parts
+        number
+        for number, one in enumerate(() if cells is None else cells)
+        if attribute(one, "numFmtId") in known
     }
 
 
+def _styled(part: bytes, styles: set[int]) -> Iterator[tuple[int, int]]:
+    """The places of the cells that have one of some styles."""
+    if styles:
+        either = b"|".join(b"%d" % one for one in sorted(styles))
+        pattern = rb"<(?:\w+:)?c(?=\s)([^<>]*\ss=[\"'](?:" + either + rb")[\"'][^<>]*)>"
+        for found in re.finditer(pattern, part):
+            if at := _PLACE.search(found[1]):
+                yield int(at[2]) - 1, _number(at[1].decode()) - 1
+
+
+def _boxes(package: Package, sheet: str) -> Iterator[str]:
+    """The texts of the text boxes of a sheet."""
+    for drawing in package.related(sheet, "/drawing").values():
+        for box in below(package.xml(drawing), "txBody"):
+            yield "\n".join(map(paragraph, below(box, "p")))
+
+
 def _sheets(
-    stream: BinaryIO, builder: Builder, kind: str, formulas: Mapping[str, Texts] | None = None
+    stream: BinaryIO, builder: Builder, kind: str, held: Mapping[str, _Sheet] | None = None
 ) -> str | None:
     """Add the visible sheets; the name of the first one."""
     try:
         book = CalamineWorkbook.from_filelike(stream)
         visible = [one for one in book.sheets_metadata if one.visible == SheetVisibleEnum.Visible]
         for sheet in visible:
-            rows = _rows(book.get_sheet_by_name(sheet.name), (formulas or {}).get(sheet.name, {}))
+            own = (held or {}).get(sheet.name, _Sheet({}, set()))
+            rows = _rows(book.get_sheet_by_name(sheet.name), own)
             _sheet(sheet.name, [cells for row in rows if (cells := _row(row))], builder)
+            for box in own.boxes:
+                builder.add(box)
     except CalamineError as error:
         locked = "assword" in str(error)
         reason = "encrypted; save it without a password" if locked else f"a damaged {kind} file"
@@ -178,16 +230,22 @@ def _sheets(
     return next((one.name for one in visible), None)
 
 
-def _rows(sheet: CalamineSheet, formulas: Texts) -> Iterable[list[Any]]:
-    """The rows of a sheet with formulas in their cells."""
-    if not formulas:
+def _rows(sheet: CalamineSheet, own: _Sheet) -> Iterable[list[Any]]:
+    """The rows of a sheet with formulas in their cells, and shares as the sheet shows them."""
+    if not (own.formulas or own.shares):
         return sheet.iter_rows()
-    rows = dict(enumerate(sheet.iter_rows()))
+    left = sheet.start[1] if sheet.start else 0
+    first = min([left, *(column for _, column in own.formulas)])
+    if sheet.start is None and own.formulas:
+        first = min(column for _, column in own.formulas)
     # rows begin at the first column with a value
-    left = sheet.start[1] if sheet.start else min(column for _, column in formulas)
-    first = min(left, *(column for _, column in formulas))
-    rows = {row: [""] * (left - first) + cells for row, cells in rows.items()}
-    for (row, column), formula in formulas.items():
+    rows = {row: [""] * (left - first) + cells for row, cells in enumerate(sheet.iter_rows())}
+    for row, column in own.shares:
+        cells = rows.get(row, [])
+        value = cells[column - first] if column - first < len(cells) else None
+        if isinstance(value, float | int):
+            cells[column - first] = f"{100 * value:.10g}%"
+    for (row, column), formula in own.formulas.items():
         cells = rows.setdefault(row, [])
         cells += [""] * (column - first + 1 - len(cells))
         cells[column - first] = formula
@@ -224,6 +282,12 @@ def _row(cells: list[Any]) -> list[str]:
 def _cell(value: Any) -> str:
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    if isinstance(value, datetime | date | time | timedelta):
+    if isinstance(value, datetime) and value.date() <= _FIRST_DAY:
+        value = value.time()
+    if isinstance(value, timedelta):
+        seconds = round(value.total_seconds())
+        sign, seconds = "-" if seconds < 0 else "", abs(seconds)
+        return f"{sign}{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    if isinstance(value, datetime | date | time):
         return str(value)
     return " ".join(str(value).split())
