@@ -1,4 +1,4 @@
-#!/usr/bin/env bash
+#!/bin/sh
 # LanceDB's full-text index stems before it leaves out stop words and before it folds accents.
 #
 # With lancedb 0.40.0 and the defaults of `FTS` (English, stem, stop words, ASCII folding):
@@ -8,7 +8,7 @@
 #   `max_token_length` counts bytes, and the length itself is left out.
 # The control: without stems, and with a greater length, each is found.
 # Fails if that changes.
-set -euo pipefail
+set -eu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 python3 -m venv "$folder/venv"
