@@ -12,7 +12,7 @@ ARGS ?=
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help serve wheel tools docs demo train-demo test coverage nightly lint bench audit format client-types constraints hashes clean
+.PHONY: help serve wheel tools docs demo train-demo test coverage nightly lint bench audit format client-types findings constraints hashes clean
 
 help: ## list the targets
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -100,6 +100,9 @@ format: $(VENV)/.dev ## rewrite the sources in the project's style
 
 client-types: $(VENV)/.dev ## write the client's types from the service's OpenAPI document again
 	WRITE_CLIENT_TYPES=1 $(BIN)/python -m pytest -q tests/client/test_interface.py -k types
+
+findings: ## run the scripts of findings/, and print those that no longer hold
+	@for script in findings/*.sh; do sh $$script > /dev/null 2>&1 || { echo "changed: $$script"; changed=1; }; done; exit $${changed:-0}
 
 constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt again
 	$(BIN)/python -m pip install --quiet uv

@@ -14,7 +14,7 @@ import pytest
 from service.settings import Settings
 from tests.conftest import ROOT, Server
 
-_ROOMS = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md")
+_ROOMS = ("README.md", "CONTRIBUTING.md", "benchmarks/README.md", "findings/README.md")
 PAGES = [*_ROOMS, *(p.relative_to(ROOT).as_posix() for p in (ROOT / "docs").rglob("*.md"))]
 
 
@@ -84,6 +84,13 @@ def test_the_table_of_benchmarks_lists_its_commands() -> None:
     # the two programs that run in another package's environment
     peers = {f"benchmarks.comparison.peers.{name}" for name in ("export_onnx", "plain_server")}
     assert listed == {name.removesuffix(".__main__") for name in commands - peers}
+
+
+def test_the_table_of_findings_lists_its_scripts() -> None:
+    listed = re.findall(
+        r"^\| \[[\w.-]+\]\(([\w.-]+\.sh)\)", read("findings/README.md"), re.MULTILINE
+    )
+    assert sorted(listed) == sorted(path.name for path in (ROOT / "findings").glob("*.sh"))
 
 
 def test_help_of_the_environments_of_peers_names_them() -> None:

@@ -361,6 +361,13 @@ Paid{\footnote \pard in euros} in May{\shp{\*\shpinst{\sp{\sn x}}{\shptxt \pard 
     ]
 
 
+def test_rtf_has_characters_beyond_16_bits(read: Read) -> None:
+    # two numbers for one character, as Word writes an emoji; a half by itself is none
+    source = rb"{\rtf1{\info{\title \u-10179?\u-8703?}}Well \u-10179?\u-8703? done \u-10179?.}"
+    content = content_of(read(".rtf", source))
+    assert (content.text, content.title) == ("Well \U0001f601 done .", "\U0001f601")
+
+
 def test_names_in_an_archive_are_in_utf_8_or_that_of_dos(read: Read) -> None:
     # as macOS and old programs for Windows write them: without the mark of UTF-8
     content = archived({"Gr____e.txt": "one", "Gr_.txt": "two"})
