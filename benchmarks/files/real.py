@@ -44,11 +44,11 @@ class _Page(HTMLParser):
         self._hidden = 0
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self._hidden += tag in ("script", "style")
+        self._hidden += tag in ("script", "style", "title")
         self.parts.append("" if tag in ("b", "i", "a", "span", "em", "strong") else " ")
 
     def handle_endtag(self, tag: str) -> None:
-        self._hidden -= tag in ("script", "style") and self._hidden > 0
+        self._hidden -= tag in ("script", "style", "title") and self._hidden > 0
         self.parts.append("" if tag in ("b", "i", "a", "span", "em", "strong") else " ")
 
     def handle_data(self, data: str) -> None:
