@@ -9,8 +9,10 @@ from service.errors import CommandError
 
 log = structlog.get_logger("docsplit")
 
-# for tables, libraries, Redis and the log
+# for tables, libraries, Redis and the log; of fewer than twice as many, half
 RESERVED = 512
+# with fewer descriptors the service does not start
+LEAST_DESCRIPTORS = 256
 
 # of an address that the system's tables name and the system lacks, such as ::1 without IPv6
 _ABSENT = {errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT}
@@ -82,7 +84,11 @@ def _fault(family: int, address: tuple[object, ...], host: str) -> OSError | Non
 
 
 def room(connections: int) -> int:
-    """Raise the process's own limit as far as allowed; return how many connections fit."""
+    """Raise the process's own limit of descriptors as far as allowed; how many connections fit.
+
+    Raises:
+        CommandError: the limit is below ``LEAST_DESCRIPTORS``.
+    """
     try:
         import resource
     except ImportError:
@@ -95,6 +101,11 @@ def room(connections: int) -> int:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     if soft == resource.RLIM_INFINITY or soft >= wanted:
         return connections
-    fitting = max(1, soft - RESERVED)
+    if soft < LEAST_DESCRIPTORS:
+        raise CommandError(
+            f"this process may open {soft} files, and needs {LEAST_DESCRIPTORS}: raise the limit "
+            "(ulimit -n, LimitNOFILE, docker --ulimit nofile)"
+        )
+    fitting = min(connections, soft - min(RESERVED, soft // 2))
     log.warning("few_descriptors", limit=soft, connections=fitting, wanted=connections)
     return fitting

@@ -20,7 +20,7 @@ from features.files import routes as files
 from features.maps import routes as maps
 from features.page.pages import Pages
 from service import executors
-from service.server import interface, interpreter
+from service.server import interface
 from service.server.bodies.parameters import known_parameters
 from service.server.edge import errors
 from service.server.edge.layer import Edge
@@ -126,7 +126,7 @@ def create_app(service: Service) -> FastAPI:
         starting = asyncio.create_task(start())
         beside = [
             asyncio.create_task(service.keys.watch()),
-            asyncio.create_task(interpreter.tend()),
+            asyncio.create_task(executors.tend()),
         ]
         if service.workers is not None:
             await service.workers.open()
@@ -145,6 +145,7 @@ def create_app(service: Service) -> FastAPI:
             except TimeoutError:
                 # the loop cancels what still runs: all requests have ended
                 log.error("stopped_before_the_end", seconds=STOP_SECONDS)
+                service.cut_off = True
 
     app = FastAPI(
         routes=[*_ROUTES],

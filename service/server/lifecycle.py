@@ -30,9 +30,9 @@ from service.server.encoder import Encoder, Running, warn_of_misses
 from service.server.encoders import Encoders
 from service.server.opening import Bundles
 from service.server.reranking import Reranking
-from service.server.scrape import Scrape
-from service.server.tracing import tracing
+from service.server.workers import Scrape
 from service.settings import Settings
+from service.tracing import tracing
 
 if TYPE_CHECKING:
     from service.tracing.exporter import Tracing
@@ -81,6 +81,8 @@ class Service:
     tracing: Tracing | None = field(init=False)
     keys: Keyring = field(init=False)
     workers: Scrape | None = None
+    # whether work was cancelled when the service stopped
+    cut_off: bool = False
     # times of the clock of ``started``
     _checked: float = field(init=False, default=math.inf)
     _excused: float = field(init=False, default=0.0)

@@ -1,22 +1,36 @@
-"""uvicorn, with a drain between SIGTERM and closing its sockets."""
+"""uvicorn, with a drain between SIGTERM and closing its sockets; alone, or as a worker."""
 
 import signal
 import socket
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from multiprocessing.connection import Connection
+from pathlib import Path
 from types import FrameType
 
 import structlog
 import uvicorn
 
-from service import descriptors
+from docsplit.bundles.manifest import BundleError
+from service import logs, sockets
+from service.errors import ServiceError
+from service.keys.file import KeysError
 from service.server.app import create_app
 from service.server.edge.connections import IDLE_SECONDS, Limits, limited
 from service.server.lifecycle import Phase, Service
+from service.server.opening import open_bundles
+from service.server.workers import ALIVE, BAD_BUNDLE, NO_ENGINE, Scrape
+from service.settings import Settings
 
 log = structlog.get_logger("docsplit")
 
 # connections that may wait for the service to accept them
 BACKLOG = 2048
+# exit status of a worker that a restart fixes once the file of keys is repaired
+BAD_KEYS = 4
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
 
 
 class DrainingServer(uvicorn.Server):
@@ -29,12 +43,31 @@ class DrainingServer(uvicorn.Server):
         super().__init__(config)
         self.service = service
         self._close: tuple[float, int] | None = None
+        self._interrupted = False
+
+    @property
+    def status(self) -> int:
+        """The exit status: 1 if the engine failed or work was cut off, 130 after SIGINT, else 0."""
+        if self.service.phase is Phase.FAILED or self.service.cut_off:
+            return 1
+        return 128 + signal.SIGINT if self._interrupted else 0
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Handle signals; unlike uvicorn's own, do not end the process by the same signal."""
+        former = {number: signal.signal(number, self.handle_exit) for number in _SIGNALS}
+        try:
+            yield
+        finally:
+            for number, handler in former.items():
+                signal.signal(number, handler)
 
     def handle_exit(self, sig: int, frame: FrameType | None) -> None:
         """Signal handler, see the class."""
         draining = self.service.phase is Phase.DRAINING
         wait = self.service.settings.drain_seconds
         self.service.drain()
+        self._interrupted = self._interrupted or sig == signal.SIGINT
         if sig != signal.SIGTERM or draining or wait == 0:
             super().handle_exit(sig, frame)
             return
@@ -61,7 +94,7 @@ def configure(service: Service) -> uvicorn.Config:
     limits = Limits(
         head_seconds=settings.header_timeout,
         read_seconds=settings.body_timeout,
-        connections=descriptors.room(settings.max_connections),
+        connections=sockets.room(settings.max_connections),
         closed=metrics.connections_closed,
     )
     metrics.connections.set_function(lambda: len(limits.open))
@@ -85,13 +118,79 @@ def configure(service: Service) -> uvicorn.Config:
 
 
 def run(service: Service) -> int:
-    """Serve until a signal; the exit status is 1 if the engine failed."""
-    listener = descriptors.everywhere(service.settings.host, service.settings.port)
-    sockets = None if listener is None else [listener]
-    return serve(DrainingServer(configure(service), service), sockets)
+    """Serve until a signal; return the exit status, see ``DrainingServer``."""
+    listener = sockets.everywhere(service.settings.host, service.settings.port)
+    server = DrainingServer(configure(service), service)
+    server.run(None if listener is None else [listener])
+    return server.status
 
 
-def serve(server: DrainingServer, sockets: list[socket.socket] | None = None) -> int:
-    """Serve on sockets, or on the address in the settings; return the exit status as ``run``."""
-    server.run(sockets)
-    return 1 if server.service.phase is Phase.FAILED else 0
+class WorkerServer(DrainingServer):
+    """A server that receives signals from the supervisor.
+
+    Service managers and terminals signal every process. A worker that also reacted to those would
+    count each signal twice.
+
+    Args:
+        supervisor: a pipe.
+    """
+
+    def __init__(self, config: uvicorn.Config, service: Service, supervisor: Connection) -> None:
+        super().__init__(config, service)
+        self._supervisor = supervisor
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Keep the signals ignored."""
+        yield
+
+    async def on_tick(self, counter: int) -> bool:
+        """Called by uvicorn ten times a second; the worker ends after its supervisor."""
+        try:
+            while self._supervisor.poll():
+                order = self._supervisor.recv()
+                if order == ALIVE:
+                    self._supervisor.send(ALIVE)
+                else:
+                    self.handle_exit(order, None)
+        except (EOFError, OSError):
+            self.should_exit = True
+        return await super().on_tick(counter)
+
+
+def work(
+    settings: Settings,
+    revisions: tuple[str, ...],
+    listener: socket.socket,
+    folder: Path,
+    number: int,
+    supervisor: Connection,
+) -> None:
+    """Serve until the supervisor stops this worker; then end the process.
+
+    Args:
+        settings: for this worker.
+        revisions: the revisions that the bundles must have.
+        listener: a bound socket.
+        folder: for the workers' own sockets.
+        number: identifies the worker.
+        supervisor: a pipe.
+    """
+    for handled in _SIGNALS:
+        signal.signal(handled, signal.SIG_IGN)
+    # the process that this one was forked from blocks it
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, [signal.SIGTERM])
+    logs.configure(settings.log_level, settings.log_format)
+    structlog.contextvars.bind_contextvars(worker=number)
+    try:
+        # the supervisor has verified the bundle's files
+        service = Service(settings, open_bundles(settings, revisions=revisions))
+        server = WorkerServer(configure(service), service, supervisor)
+    except (BundleError, ServiceError, ValueError) as error:
+        log.error("cannot_start", reason=str(error))
+        # the other workers serve with the former keys until the file is repaired
+        sys.exit(BAD_KEYS if isinstance(error, KeysError) else BAD_BUNDLE)
+    service.workers = Scrape(folder, number, service.metrics.registry)
+    server.run([listener])
+    failed = service.phase is Phase.FAILED
+    sys.exit(NO_ENGINE if failed and service.running is None else server.status)

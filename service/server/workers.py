@@ -1,14 +1,17 @@
-"""Several workers behind one socket.
+"""Several workers behind one socket, and their metrics.
 
 Each worker is a whole service with its share of the cores, its own engine, queue and cache. The
-supervisor binds the address, starts the workers, replaces those that die, and forwards signals.
+supervisor binds the address, starts the workers, replaces those that die, and forwards signals. It
+imports nothing of the service that they run.
 """
 
+import asyncio
 import multiprocessing
 import signal
 import socket
 import tempfile
 import time
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing import forkserver, resource_tracker
@@ -19,6 +22,9 @@ from typing import Any
 
 import structlog
 import uvicorn
+from prometheus_client import CollectorRegistry, Metric, generate_latest
+from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
 from docsplit.engines.choice import detect
 from service import temporary
@@ -40,6 +46,8 @@ ALIVE = 0
 NO_ENGINE = 3
 BAD_BUNDLE = 2
 UNUSABLE = {NO_ENGINE: 1, BAD_BUNDLE: 2}
+# a scrape leaves out a worker that answers later
+PATIENCE_SECONDS = 2.0
 
 
 @dataclass
@@ -111,7 +119,7 @@ def prepare() -> None:
     """
     # it would unblock the signal
     resource_tracker.ensure_running()
-    multiprocessing.set_forkserver_preload(["service.server.worker"])
+    multiprocessing.set_forkserver_preload(["service.server.serving"])
     former = signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGTERM])
     try:
         forkserver.ensure_running()
@@ -120,9 +128,8 @@ def prepare() -> None:
 
 
 def begin(*arguments: Any) -> None:
-    """Become a worker, with the arguments of ``service.server.worker.work``."""
-    # the supervisor itself needs neither this module nor the many that it imports
-    from service.server.worker import work
+    """Become a worker, with the arguments of ``service.server.serving.work``."""
+    from service.server.serving import work
 
     work(*arguments)
 
@@ -185,9 +192,8 @@ class Supervisor:
                     self._replace(number, child)
         for number, handler in former.items():
             signal.signal(number, handler)
-        if not self._status:
-            # end by the signal, as a service of one process does
-            signal.raise_signal(self._signals[0])
+        if not self._status and self._signals[0] == signal.SIGINT:
+            return 128 + signal.SIGINT
         return self._status
 
     def _start(self, number: int) -> Child:
@@ -234,3 +240,69 @@ class Supervisor:
         elif not self._signals:
             log.error("worker_ended", worker=number, status=status)
             time.sleep(PAUSE_SECONDS)
+
+
+class Scrape:
+    """Gives the other workers this worker's metrics, and asks for theirs.
+
+    Args:
+        folder: each worker has a Unix socket here; no other user may have access.
+        worker: number of this worker.
+        registry: metrics of this worker.
+    """
+
+    def __init__(self, folder: Path, worker: int, registry: CollectorRegistry) -> None:
+        self._folder = folder
+        self._worker = worker
+        self._registry = registry
+        self._server: asyncio.Server | None = None
+
+    async def open(self) -> None:
+        """Begin to answer the other workers."""
+        path = self._folder / str(self._worker)
+        self._server = await asyncio.start_unix_server(self._answer, path)
+
+    async def close(self) -> None:
+        """Stop answering."""
+        if self._server is not None:
+            self._server.close()
+
+    async def all(self) -> bytes:
+        """The metrics of all workers in Prometheus' text format, with the worker as a label."""
+        paths = sorted(self._folder.iterdir())
+        texts = await asyncio.gather(*map(_ask, paths))
+        return generate_latest(_Labelled({p.name: t for p, t in zip(paths, texts, strict=True)}))
+
+    async def _answer(self, _: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(generate_latest(self._registry))
+        await writer.drain()
+        writer.close()
+
+
+async def _ask(path: Path) -> str:
+    """A worker's metrics; empty if it has ended or does not answer."""
+    try:
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            reader, writer = await asyncio.open_unix_connection(path)
+            text = await reader.read()
+            writer.close()
+    except (OSError, TimeoutError):
+        return ""
+    return text.decode()
+
+
+class _Labelled(Collector):
+    def __init__(self, texts: Mapping[str, str]) -> None:
+        self._texts = texts
+
+    def collect(self) -> Iterator[Metric]:
+        metrics: dict[str, Metric] = {}
+        for worker, text in self._texts.items():
+            for found in text_string_to_metric_families(text):
+                metric = metrics.setdefault(
+                    found.name, Metric(found.name, found.documentation, found.type)
+                )
+                for sample in found.samples:
+                    labels = {**sample.labels, "worker": worker}
+                    metric.add_sample(sample.name, labels, sample.value)
+        yield from metrics.values()

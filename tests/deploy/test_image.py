@@ -291,5 +291,5 @@ def test_stopping_answers_requests_in_progress(stopped: Stopped) -> None:
     assert stopped.answer.status_code == 200, stopped.answer.text
 
 
-def test_the_exit_code_shows_sigterm(stopped: Stopped) -> None:
-    assert stopped.exit_code == 143
+def test_the_exit_code_shows_that_all_ended_in_order(stopped: Stopped) -> None:
+    assert stopped.exit_code == 0

@@ -200,7 +200,7 @@ def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
     call(two, "PUT", "/classifiers/left", long | {"background": True}, status=202)
     until(two, "left", lambda said: said["training"]["stage"] == "embedding")
     two.process.send_signal(signal.SIGTERM)
-    assert two.process.wait(60) == -signal.SIGTERM
+    assert two.process.wait(60) == 0
     there = jobs(folder / "index" / "heads")
     job = asyncio.run(there.get("left"))
     assert job is not None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from service.server import interpreter
+from service import executors
 from tests.conftest import until
 
 
@@ -26,15 +26,15 @@ def restored() -> Iterator[None]:
 def test_objects_of_late_imports_are_excluded_from_collections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(interpreter, "_PAUSE_SECONDS", 0.001)
+    monkeypatch.setattr(executors, "_PAUSE_SECONDS", 0.001)
     gc.unfreeze()
 
     def frozen(module: types.ModuleType) -> bool:
         return not any(one is module for one in gc.get_objects())
 
     async def serve() -> None:
-        tending = asyncio.create_task(interpreter.tend())
-        await until(lambda: frozen(interpreter))
+        tending = asyncio.create_task(executors.tend())
+        await until(lambda: frozen(executors))
         late = types.ModuleType("late")
         # the control: without an import nothing is frozen
         await asyncio.sleep(0.02)
@@ -44,4 +44,4 @@ def test_objects_of_late_imports_are_excluded_from_collections(
         tending.cancel()
 
     asyncio.run(serve())
-    assert sys.getswitchinterval() == pytest.approx(interpreter.SWITCH_SECONDS)
+    assert sys.getswitchinterval() == pytest.approx(executors.SWITCH_SECONDS)

@@ -28,15 +28,21 @@ from service.errors import (
 )
 from service.keys.ring import Refusal
 from service.metrics import Metrics
+from service.server import lines as lines_module
 from service.server.edge.bodies import Inflight
 from service.server.edge.rights import next_request
 from service.server.lifecycle import Phase
-from service.server.lines import reading
-from service.server.lines.embedding import Lines
-from service.server.lines.options import LineOptions
-from service.server.lines.reading import BATCH_LINES, BodyLines, Line, batched
-from service.server.lines.splitting import Splitter
-from service.server.lines.stream import MOST_BATCHES, LineAnswers
+from service.server.lines import (
+    BATCH_LINES,
+    MOST_BATCHES,
+    BodyLines,
+    Line,
+    LineAnswers,
+    LineOptions,
+    Lines,
+    Splitter,
+    batched,
+)
 from tests.conftest import Server, connect, until, wait_until
 
 NDJSON = {"content-type": "application/x-ndjson"}
@@ -199,7 +205,7 @@ async def texts_of(body: BodyLines, found: list[object]) -> None:
 def test_a_stream_without_progress_ends(
     pieces: list[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reading, "PAUSE", 0.001)
+    monkeypatch.setattr(lines_module, "PAUSE", 0.001)
     found: list[object] = []
     with pytest.raises(SlowBodyError):
         asyncio.run(texts_of(body_of(*pieces), found))
@@ -207,7 +213,7 @@ def test_a_stream_without_progress_ends(
 
 
 def test_a_service_that_stops_reads_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(reading, "PAUSE", 0.001)
+    monkeypatch.setattr(lines_module, "PAUSE", 0.001)
     found: list[object] = []
     with pytest.raises(UnavailableError):
         asyncio.run(texts_of(body_of(b"a\n", seconds=60, stopping=lambda: bool(found)), found))

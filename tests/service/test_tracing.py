@@ -253,7 +253,7 @@ def test_sigterm_sends_waiting_spans_and_the_ratio_samples_undecided_requests(
         assert embed(server, "a", traceparent=CALLER).status_code == 200
         assert collector.bodies == []
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == -signal.SIGTERM
+        assert server.process.wait(30) == 0
     assert [span.trace_id for span in collector.servers()] == [CALLER.split("-")[1]]
 
 
@@ -266,7 +266,7 @@ def test_an_unreachable_collector_costs_one_log_line(
         while not events(server, "tracing_failed"):
             assert embed(server, "a").status_code == 200
         server.process.send_signal(signal.SIGTERM)
-        assert server.process.wait(30) == -signal.SIGTERM
+        assert server.process.wait(30) == 0
         [line] = events(server, "tracing_failed")
         assert line["logger"] == "docsplit.tracing"
         assert "Connection refused" in str(line["reason"])
@@ -279,7 +279,7 @@ def test_a_hanging_collector_does_not_delay_the_end(tmp_path: Path, light: tuple
         with serving(tmp_path / "log", "--otlp-endpoint", url, *light) as server:
             assert embed(server, "a").status_code == 200
             server.process.send_signal(signal.SIGTERM)
-            assert server.process.wait(30) == -signal.SIGTERM
+            assert server.process.wait(30) == 0
             # it did not wait until the export gave up
             assert len(events(server, "spans_lost")) == 1
             assert events(server, "tracing_failed") == []

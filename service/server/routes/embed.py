@@ -39,8 +39,14 @@ from service.server.edge.bodies import NDJSON, sends_lines
 from service.server.edge.errors import documented, written
 from service.server.edge.layer import repeatable
 from service.server.encoder import Encoder
-from service.server.lines.options import DOCUMENTED, NAMES, RESULTS, LineOptions
-from service.server.lines.requests import lines_of_body, lines_of_texts
+from service.server.lines import (
+    DOCUMENTED,
+    NAMES,
+    RESULTS,
+    LineOptions,
+    lines_of_body,
+    lines_of_texts,
+)
 from service.server.routes import inference
 
 
