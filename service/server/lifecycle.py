@@ -123,7 +123,9 @@ class Service:
         self.uploads = Uploads(self.store, self.jobs, disk_bytes, self.metrics, settings.ocr)
         self.mapping = Mapping(self.store, self.jobs)
         default = self.encoders.default
-        self.tracing = tracing(settings, default.bundle, default.choice)
+        self.tracing = tracing(
+            settings.otlp_endpoint, settings.trace_ratio, default.bundle, default.choice
+        )
         self.keys = Keyring(settings.api_keys, settings.keys_file)
         self.metrics.keys_stale.set_function(lambda: self.keys.stale)
 

@@ -5,21 +5,19 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
-from service.settings import Settings
-
 if TYPE_CHECKING:
     from docsplit.bundles.format import Bundle
     from docsplit.engines.choice import Choice
     from service.tracing.exporter import Tracing
 
 
-def tracing(settings: Settings, bundle: Bundle, choice: Choice) -> Tracing | None:
-    """The sender of spans; without ``otlp_endpoint`` None, and nothing is imported.
+def tracing(endpoint: str | None, ratio: float, bundle: Bundle, choice: Choice) -> Tracing | None:
+    """The sender of spans; without an endpoint None, and nothing is imported.
 
     Raises:
         ValueError: the packages are not installed.
     """
-    if settings.otlp_endpoint is None:
+    if endpoint is None:
         return None
     try:
         from service.tracing.exporter import Tracing
@@ -34,4 +32,4 @@ def tracing(settings: Settings, bundle: Bundle, choice: Choice) -> Tracing | Non
         "docsplit.engine": choice.engine,
         "docsplit.precision": choice.arithmetic,
     }
-    return Tracing(settings.otlp_endpoint, settings.trace_ratio, version("docsplit"), attributes)
+    return Tracing(endpoint, ratio, version("docsplit"), attributes)
