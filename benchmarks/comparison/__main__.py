@@ -30,14 +30,17 @@ from benchmarks.comparison import overhead, report
 from benchmarks.comparison.peers import environments, servers
 from benchmarks.comparison.peers.servers import Side
 from benchmarks.comparison.results import Results
-from benchmarks.comparison.scenarios import latency, overloaded, repeats, throughput
-from benchmarks.comparison.scenarios.scenario import (
+from benchmarks.comparison.scenarios import (
     FULL,
     QUICK,
     Bench,
     Scenario,
     ScenarioError,
     Size,
+    latency,
+    overloaded,
+    repeats,
+    throughput,
 )
 from benchmarks.rig import documents, start_bundle
 from benchmarks.rig.client import Client
@@ -49,7 +52,7 @@ NAMES = (
     *("clients-1", "clients-16", "clients-64", "groups", "articles"),
     *("hot", "edited", "beside", "offered", "overload", ENGINE),
 )
-MODULES = (throughput, repeats, latency, overloaded)
+KINDS = (throughput, repeats, latency, overloaded)
 ROOT = documents.PEPS.parent.parent.parent
 CACHE = ROOT / ".cache" / "bench"
 DOCUMENT = ROOT / "docs" / "explanation" / "measurements" / "servers.md"
@@ -115,8 +118,8 @@ def _compare(
         bench = Bench(stack.enter_context(Client()), tokenizer, texts, articles, size)
         chosen = [
             scenario
-            for module in MODULES
-            for scenario in module.scenarios(bench)
+            for kind in KINDS
+            for scenario in kind(bench)
             if given.only in (None, scenario.name)
         ]
         work = Path(stack.enter_context(tempfile.TemporaryDirectory()))

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from benchmarks.comparison.results import Results
-from benchmarks.rig.verdict import Verdict
+from benchmarks.rig.report import Verdict
 
 OURS, CACHED = "docsplit", "docsplit with cache"
 INFINITY = ("infinity-torch", "infinity-onnx")
@@ -74,7 +74,7 @@ def _repeats(results: Results) -> Iterator[Verdict]:
 
 
 def _beside(results: Results) -> Iterator[Verdict]:
-    from benchmarks.comparison.scenarios.latency import BESIDE, ONLY_SHORT
+    from benchmarks.comparison.scenarios import BESIDE, ONLY_SHORT
 
     beside = results.quantile("beside", OURS, BESIDE, 0.99)
     single = results.quantile("beside", OURS, ONLY_SHORT, 0.99)
@@ -85,7 +85,7 @@ def _beside(results: Results) -> Iterator[Verdict]:
 
 
 def _overload(results: Results) -> Iterator[Verdict]:
-    from benchmarks.comparison.scenarios.overloaded import DEADLINE
+    from benchmarks.comparison.scenarios import DEADLINE
 
     name = "overload"
     yield Verdict("overload: goodput / peak", results.figure(name, OURS, "goodput / peak"), 0.9)

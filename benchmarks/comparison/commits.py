@@ -24,7 +24,7 @@ from typing import Any
 import httpx
 
 from benchmarks.rig import documents
-from benchmarks.rig.markdown import table
+from benchmarks.rig.report import table
 from export.options import interruptible
 from tests.conftest import ROOT, serving
 

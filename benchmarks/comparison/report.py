@@ -15,9 +15,7 @@ import numpy as np
 from benchmarks.comparison import aims
 from benchmarks.comparison.peers import environments
 from benchmarks.comparison.results import Results
-from benchmarks.rig.figure import svg
-from benchmarks.rig.markdown import table
-from benchmarks.rig.verdict import Verdict
+from benchmarks.rig.report import Verdict, svg, table
 
 BEGIN, END = "<!-- bench:begin -->", "<!-- bench:end -->"
 RATES, WAITS = "bench-throughput.svg", "bench-latency.svg"

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.comparison.scenarios.scenario import Round
+from benchmarks.comparison.scenarios import Round
 
 
 @dataclass

@@ -26,7 +26,7 @@ from rich.progress import Progress
 from rich.table import Table
 
 from benchmarks.engines.opening import open_encode
-from benchmarks.rig.figure import svg
+from benchmarks.rig.report import svg
 from docsplit.engines.choice import detect
 from export.engines import Encode, Inputs, source_engine
 from export.graph import INPUTS, write_graph

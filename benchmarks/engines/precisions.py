@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from rich.progress import track
 from tokenizers import Tokenizer
 
-from benchmarks.rig.markdown import table
+from benchmarks.rig.report import table
 from docsplit.bundles.format import Bundle, load
 from docsplit.bundles.manifest import TOKENIZER
 from docsplit.engines.build import build

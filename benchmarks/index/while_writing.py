@@ -29,7 +29,7 @@ from rich.progress import track
 
 from benchmarks.index.search_modes import NAME, build, settled
 from benchmarks.rig import documents, server
-from benchmarks.rig.markdown import table
+from benchmarks.rig.report import table
 from benchmarks.rig.server import call
 
 PARTS = (

@@ -28,8 +28,8 @@ from rich.table import Table
 
 from benchmarks.rig.client import Answer, Client, Load
 from benchmarks.rig.documents import PEPS, read, unseen
+from benchmarks.rig.report import Verdict
 from benchmarks.rig.server import Service, started
-from benchmarks.rig.verdict import Verdict
 from docsplit.bundles.format import DEFAULT_BUNDLE
 
 CLIENTS, TEXTS, WORDS, SHORT = 8, 4, 200, 12

@@ -33,7 +33,7 @@ from rich.table import Table
 
 from benchmarks.rig import documents, server
 from benchmarks.rig.client import Answer, Client, Load
-from benchmarks.rig.verdict import Verdict
+from benchmarks.rig.report import Verdict
 from tests.redis_server import RedisServer
 
 DEADLINE = 5.0

@@ -29,7 +29,7 @@ from rich.console import Console
 
 from benchmarks.index.size.building import CACHE_BYTES, K, append, build, exact
 from benchmarks.index.size.measuring import measure
-from benchmarks.rig.verdict import Verdict
+from benchmarks.rig.report import Verdict
 
 # files in FOLDER: the exact answers of the queries, and figures of the building
 TRUTH, BUILT = "truth.npy", "built.json"

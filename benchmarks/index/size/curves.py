@@ -22,8 +22,7 @@ import numpy as np
 from scipy import stats
 
 from benchmarks.index.size.building import K
-from benchmarks.rig.figure import svg
-from benchmarks.rig.markdown import table
+from benchmarks.rig.report import svg, table
 
 Figures = Mapping[str, Any]
 

@@ -51,8 +51,8 @@ from benchmarks.index.vector_search import data
 from benchmarks.rig import documents
 from benchmarks.rig.client import Client
 from benchmarks.rig.peers import K, Vectors, installed
+from benchmarks.rig.report import Verdict
 from benchmarks.rig.stored_index import opened
-from benchmarks.rig.verdict import Verdict
 from service.index.indexes import Indexes
 
 CLIENTS = (1, 4, 16)

@@ -1,1 +1,0 @@
-"""Equal loads for every server. One server runs one round at a time."""
