@@ -12,7 +12,7 @@ from service.index.rows import fields
 
 # refusals that a job keeps, the first ones
 MOST_REFUSALS = 100
-_REASON_CHARACTERS = 300
+_REASON_CHARACTERS = 500
 # documents with near-duplicates that a job keeps, the first ones, and the most similar of each
 MOST_MARKED = 100
 MOST_MATCHES = 3
