@@ -1,4 +1,9 @@
-"""One commit of the documents of many requests. Each request can set conditions on versions."""
+"""Writes and deletions of documents: group commits, under conditions on versions.
+
+A ``Writer`` puts the changes of many requests into one commit; a deletion reaches all generations.
+``uid`` names one life of an index: who checked documents for an index that was deleted and created
+again meanwhile meets another one, and gets ``ConflictError``.
+"""
 
 from __future__ import annotations
 

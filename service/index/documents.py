@@ -1,4 +1,8 @@
-"""One open index: its documents, by id."""
+"""One open index: its documents by id, and what an upsert can keep of them.
+
+A text has up to 16 MB, four times as much as a Python string. So readers take documents in groups
+whose texts and windows fit into memory together, and not a number of them at a time.
+"""
 
 from __future__ import annotations
 

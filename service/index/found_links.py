@@ -1,4 +1,4 @@
-"""Finds the links that stand in the texts of an index."""
+"""Links that stand in the texts of an index: how they are found, and where they are stored."""
 
 from __future__ import annotations
 

@@ -1,8 +1,12 @@
-"""Generations: an index has a table for each revision of the bundle that embedded its documents.
+"""The indexes below one path, in LanceDB: an embedded folder, a shared volume or ``s3://``.
 
-A table of index ``papers`` for revision ``0123456789ab…`` is ``papers.0123456789ab.89abcdef``. The
+An index has a table, a generation, for each revision of the bundle that embedded its documents. A
+table of index ``papers`` for revision ``0123456789ab…`` is ``papers.0123456789ab.89abcdef``. The
 last part is random for each table, so a process that still writes to a deleted table never meets
 another table of the same name. Names of indexes have no dot.
+
+Importing this module imports lancedb, which takes seconds: ``service.index.store`` does it on
+first use.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""How long other processes have shown no sign, by the clock of the process that reads the signs."""
+"""Leases among processes, and how long others have shown no sign, by the reader's own clock."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The links that users gave to the documents of an index."""
+"""Links of documents, given and found: lists, the graph, and documents that share links."""
 
 from __future__ import annotations
 

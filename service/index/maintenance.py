@@ -1,4 +1,7 @@
-"""Adds the optional columns to a table of an earlier version, and fills those of words."""
+"""Compaction, index building and fits, by one process at a time; reads and writes continue.
+
+Tables of earlier versions also get the columns that they lack.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,9 @@
-"""Which segments of an index are merged with new rows."""
+"""The process that maintains one large table: ``python -m service.index.merger``.
+
+It reads lines of JSON on stdin: the work (``do``), the ``uri`` and ``options`` of the table, and
+what else the work needs. After each work it writes its result or ``{"error": MESSAGE}`` to stdout.
+It ends when stdin does, so it never outlives the service.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Brings one generation of an index up to date with another."""
+"""Keeps the generation of the served bundle up to date with the others, in the background."""
 
 from __future__ import annotations
 

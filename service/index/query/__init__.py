@@ -1,1 +1,1 @@
-"""Search, filters, links and lists."""
+"""Search, filters and lists."""

@@ -1,4 +1,4 @@
-"""Documents without their texts: a page of an index, or documents of some ids."""
+"""Documents without a search: a page, documents of some ids, all that pass a filter."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Scores of the windows of documents for a query."""
+"""Finds passages: candidates by windows and words, their scores, and the best of each document."""
 
 from __future__ import annotations
 

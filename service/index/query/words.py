@@ -1,4 +1,4 @@
-"""Compares the words of a query with those of found documents."""
+"""The words of a query: how rare they are in an index, and how well documents match them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""Values of columns that are computed or optional: a checksum ties each to its row's content.
+"""Columns that are computed or optional: words, terms and outlines.
 
-A damaged value counts as missing, and so does one that a version without the column left beside a
-new text.
+A checksum ties each value to its row's content. A damaged value counts as missing, and so does one
+that a version without the column left beside a new text. ``words`` are the lines of
+``docsplit.ranking.words``, which LanceDB indexes; ``terms`` counts words and pairs of words as
+``docsplit.ranking.terms`` does; ``outline`` says where the pages and headings of a file begin.
 """
 
 from __future__ import annotations

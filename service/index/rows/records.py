@@ -1,4 +1,4 @@
-"""A document as an index stores it."""
+"""A document as an index stores it, and its Arrow row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The Arrow schema of an index, and its metadata."""
+"""The Arrow schema of an index, its metadata, and the indexes over its columns."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""The storage of indexes: volumes, leases, manifests, and digests of files."""
+"""Where indexes are stored: a folder or a bucket, and LanceDB's tables in it."""

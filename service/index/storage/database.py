@@ -1,6 +1,6 @@
-"""Which former versions of a table stay: those that were current of late, and pinned ones.
+"""A LanceDB database that checks tables before their first use, and pins of versions.
 
-Pins keep a version from removal while a process reads it for a long time. A pin is a Lance tag
+A pin keeps a version from removal while a process reads it for a long time. It is a Lance tag
 whose name ends with the time at which it expires, so the pin of a killed process ends by itself.
 LanceDB never removes a tagged version. It refuses every cleanup that would reach one, so
 maintenance removes no versions while a pin holds.

@@ -1,4 +1,4 @@
-"""The folder of a store: whether it is there and still the same, and syncs of its commits."""
+"""The place of a store: whether it is there and still the same, syncs of commits, and faults."""
 
 from __future__ import annotations
 
