@@ -64,6 +64,7 @@ COMMANDS: dict[str, Command] = {
     "check": check.main,
     "export": exporting.main,
     "optimize": optimizing.main,
+    "erase": optimizing.erase_main,
 }
 
 
@@ -125,8 +126,9 @@ def _load(arguments: list[str], flags: list[str]) -> int:
         description="Embed documents and store them in an index, without a server. Documents that "
         "the index already has unchanged are skipped, so you can repeat an interrupted run.",
         epilog="docsplit-index check [NAME] verifies the store, export NAME DEST writes an index "
-        "to files, and optimize NAME does its maintenance now. Further flags are docsplit-serve's, "
-        "such as --index-path, --bundle and --threads.",
+        "to files, optimize NAME does its maintenance now, and erase NAME removes deleted texts "
+        "from the disk. Further flags are docsplit-serve's, such as --index-path, --bundle and "
+        "--threads.",
         allow_abbrev=False,
     )
     parser.add_argument("source", type=Path, help=f"{FORMATS} file, packed or not, or a folder")

@@ -1,4 +1,4 @@
-"""``docsplit-index optimize NAME``: the maintenance of an index, now and to its end."""
+"""``docsplit-index optimize NAME`` and ``erase NAME``: the maintenance of an index, now."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import argparse
 import asyncio
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -120,17 +121,10 @@ async def optimize(
     Raises:
         CommandError: other processes wrote too much.
     """
-    from service.index.maintenance import LEASE_SECONDS, maintain
+    from service.index.maintenance import maintain
     from service.index.storage.database import conflicting
 
-    lease = index.table.name
-    waited = False
-    while not await indexes.leases.acquire(lease, LEASE_SECONDS):
-        if not waited:
-            step("wait for another process that optimizes it")
-            waited = True
-        await asyncio.sleep(_LEASE_POLL_SECONDS)
-    async with indexes.leases.kept(lease, LEASE_SECONDS):
+    async with _leased(indexes, index.table.name, step):
         for _ in range(_ATTEMPTS):
             try:
                 if await maintain(indexes, name, index, step, every=every, rebuild=rebuild):
@@ -143,6 +137,77 @@ async def optimize(
         "other processes wrote to the index all the time, so it is not optimized: repeat this when "
         "they write less"
     )
+
+
+@asynccontextmanager
+async def _leased(indexes: Indexes, lease: str, step: Callable[[str], None]) -> AsyncIterator[None]:
+    """Wait until no other process maintains a table, and keep others from it."""
+    from service.index.maintenance import LEASE_SECONDS
+
+    waited = False
+    while not await indexes.leases.acquire(lease, LEASE_SECONDS):
+        if not waited:
+            step("wait for another process that optimizes it")
+            waited = True
+        await asyncio.sleep(_LEASE_POLL_SECONDS)
+    async with indexes.leases.kept(lease, LEASE_SECONDS):
+        yield
+
+
+def erase_main(arguments: Sequence[str], flags: list[str]) -> int:
+    """Remove what was deleted from the disk.
+
+    Args:
+        arguments: of the command.
+        flags: of settings.
+
+    Returns:
+        Exit status: 0.
+    """
+    parser = argparse.ArgumentParser(
+        "docsplit-index erase",
+        description="Remove deleted and replaced texts of an index from the disk now: write the "
+        "files that hold them again, build all indexes again, and remove all former versions. "
+        "Services may run; a search that began before may fail.",
+        epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
+        allow_abbrev=False,
+    )
+    parser.add_argument("name", help="of the index, or an alias")
+    parser.add_argument("--json", action="store_true", help="print one JSON object")
+    given = parser.parse_args(arguments)
+    name = index_name(given.name)
+    found = asyncio.run(_erase(load_settings(flags), name))
+    if given.json:
+        sys.stdout.write(json.dumps(found) + "\n")
+    else:
+        for table, files in found.items():
+            sys.stdout.write(
+                f"{table}: {files:,} files with deleted texts written again, all "
+                "indexes built again, former versions removed\n"
+            )
+    return 0
+
+
+async def _erase(settings: Settings, name: str) -> dict[str, int]:
+    """The number of files that were written again, by generation."""
+    async with writable(settings) as store:
+        from service.index.maintenance import erase
+        from service.index.rows.keyed import resolve
+
+        indexes = await store.indexes()
+        name = await resolve(indexes, name)
+        found = {}
+        with IndexProgress(Console(stderr=True)) as progress:
+
+            def show(what: str) -> None:
+                progress.step(f"{name}: {what}")
+
+            for generation in await indexes.generations(name):
+                table = generation.index.table.name
+                async with _leased(indexes, table, show):
+                    found[table] = await erase(indexes, name, generation.index, show)
+            progress.ended()
+        return found
 
 
 async def condition(index: Index) -> Condition:

@@ -10,6 +10,7 @@ import contextvars
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager, nullcontext
+from datetime import timedelta
 
 import pyarrow as pa
 import structlog
@@ -111,6 +112,10 @@ LEASE_POLL_SECONDS = 5.0
 _SIZE_SECONDS = 1.0
 # microseconds; every copy that was read before a deletion has been written by then
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
+# after a maintenance another one follows, which finds what this one had to leave for so long
+AGAIN_SECONDS = KEEP_VERSIONS.total_seconds() * 1.1
+# LanceDB warns of an age of 0
+_SHORTEST = timedelta(milliseconds=5)
 # below this, comparing with every vector is exact and takes a few milliseconds
 VECTOR_INDEX_ROWS = 20_000
 # of each dimension: as good as 8 bits (docs/explanation/experiments/scale.md, "Vector indexes")
@@ -149,6 +154,9 @@ class Maintainer:
         self._wake: dict[str, asyncio.Event] = {}
         # bytes after the last maintenance
         self._sizes: dict[str, int] = {}
+        # the version after the last maintenance, and the call that looks at what it had to leave
+        self._left: dict[str, int] = {}
+        self._later: dict[str, asyncio.TimerHandle] = {}
         self._upgrade: asyncio.Task[None] | None = None
 
     def note(self, name: str) -> None:
@@ -173,6 +181,8 @@ class Maintainer:
 
     async def close(self) -> None:
         """Stop; a running optimization is abandoned and changes nothing."""
+        for later in self._later.values():
+            later.cancel()
         tasks = [*self._tasks.values(), *([self._upgrade] if self._upgrade else [])]
         for task in tasks:
             task.cancel()
@@ -239,11 +249,22 @@ class Maintainer:
             if not await maintain(self._indexes, name, index, between=lambda: self._between(name)):
                 log.warning("index_files_left", index=name)
             self._sizes[name] = await size(index.table)
+            await self._plan(name, index.table)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
         if self._done is not None:
             await self._done(name)
         return True
+
+    async def _plan(self, name: str, table: AsyncTable) -> None:
+        """Maintain an index once more when its tombstones and former versions may go."""
+        version = await table.version()
+        if version != self._left.get(name):
+            self._left[name] = version
+            if (later := self._later.get(name)) is not None:
+                later.cancel()
+            loop = asyncio.get_running_loop()
+            self._later[name] = loop.call_later(AGAIN_SECONDS, self.note, name)
 
 
 async def maintain(
@@ -385,3 +406,41 @@ async def purge(table: AsyncTable, before: int) -> None:
     where = sql.every(sql.compare("deleted", "=", True), sql.compare("updated", "<", before))
     if await table.count_rows(where):
         await table.delete(where)
+
+
+async def erase(
+    indexes: Indexes, name: str, index: Index, step: Callable[[str], None] = lambda _: None
+) -> int:
+    """Remove from the disk what was deleted or replaced; the caller holds the lease of the table.
+
+    Former versions go at once: a search that began before may fail.
+
+    Args:
+        indexes: of the store.
+        name: of the index.
+        index: a generation of it.
+        step: called with what begins.
+
+    Returns:
+        The number of files that were written again.
+
+    Raises:
+        ConflictError: a reader has pinned a former version.
+        OSError, RuntimeError: as for ``optimize``.
+    """
+    table = index.table
+    if await pinned(table):
+        raise ConflictError("an export reads a former version of the index: erase it afterwards")
+    if len(await indexes.generations(name)) == 1:
+        await purge(table, time.time_ns() // 1000 - KEEP_TOMBSTONES)
+    async with working(table) as work:
+        step("write files with deleted texts again")
+        written = await work.erase()
+    # words of deleted texts stay in the indexes until these are built again
+    await optimize(table, indexes.database.sync, step, every=True, rebuild=True)
+    await indexes.database.sync()
+    async with working(table) as work:
+        step("remove former versions")
+        await asyncio.sleep(2 * _SHORTEST.total_seconds())
+        await work.remove(_SHORTEST)
+    return written

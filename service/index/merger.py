@@ -236,6 +236,32 @@ def _merge(table: lance.LanceDataset, held: list[Fragment], group: list[Fragment
     return removed
 
 
+def erase(uri: str, options: dict[str, str] | None) -> int:
+    """Write each fragment with deleted rows again, without them.
+
+    Returns:
+        Their number.
+
+    Raises:
+        OSError, RuntimeError: as for ``merge``.
+    """
+    written = failed = 0
+    while True:
+        table = lance.dataset(uri, storage_options=options)
+        held = fragments(table)
+        one = next((fragment for fragment in held if fragment.deleted), None)
+        if one is None:
+            return written
+        try:
+            if not _merge(table, held, [one]):
+                raise RuntimeError("a file with deleted rows was not written again")
+            written += 1
+        except (OSError, RuntimeError) as error:
+            failed += 1
+            if not conflicting(error) or failed == _ATTEMPTS:
+                raise
+
+
 def update(uri: str, options: dict[str, str] | None) -> list[str]:
     """Add new rows to the indexes of a table.
 
@@ -284,6 +310,8 @@ def main(lines: Iterator[bytes]) -> None:
                     if not conflicting(error):
                         raise
                     answer["merged"] = None
+            case "erase":
+                answer["written"] = erase(uri, options)
             case "update":
                 answer["doubled"] = update(uri, options)
             case "remove":

@@ -71,6 +71,9 @@ class Work(Protocol):
             OSError, RuntimeError: the store fails, or others changed the same indexes.
         """
 
+    async def erase(self) -> int:
+        """Write each file with deleted rows again, without them; returns their number."""
+
     async def remove(self, older_than: timedelta) -> None:
         """Remove the versions that were committed so long ago; no pin may hold."""
 
@@ -138,6 +141,9 @@ class _Here:
             return Merged(whole=True)
         return await (await self._apart()).merge(every=every)
 
+    async def erase(self) -> int:
+        return await (await self._apart()).erase()
+
     async def remove(self, older_than: timedelta) -> None:
         if not await self._optimize(older_than):
             await (await self._apart()).remove(older_than)
@@ -193,6 +199,10 @@ class _There:
         """The number of merged fragments; None if writers changed them each time."""
         merged: int | None = (await self._ask("merge", most=most, every=every))["merged"]
         return merged
+
+    async def erase(self) -> int:
+        written: int = (await self._ask("erase"))["written"]
+        return written
 
     async def remove(self, older_than: timedelta) -> None:
         await self._ask("remove", older_than=older_than.total_seconds())
