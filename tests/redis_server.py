@@ -26,16 +26,18 @@ def binary() -> str:
 class RedisServer:
     """A server on its own port that can be killed, frozen and restarted."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, *flags: str) -> None:
         self.port = free_port()
         self.url = f"redis://127.0.0.1:{self.port}/0"
         self._folder = folder
-        self.client = redis.Redis(port=self.port)
+        self._flags = flags
+        self.client = redis.Redis(port=self.port, protocol=2)
         self.start()
 
     def start(self) -> None:
         """Start the server, empty, and wait until it answers."""
         command = [binary(), "--port", str(self.port), "--save", "", "--dir", str(self._folder)]
+        command += self._flags
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         for _ in range(200):
             try:

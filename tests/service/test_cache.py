@@ -10,6 +10,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+import redis
 
 from docsplit.windowing.pooling import Vectors, normalise
 from service.embedding.cache.codec import Codec
@@ -187,6 +188,23 @@ def test_redis_stores_vectors_with_an_expiry(redis_server: RedisServer) -> None:
         assert errors == ["damaged"]
 
     with_redis(redis_server.url, scenario)
+
+
+def test_a_server_without_hello_serves_the_cache(tmp_path: Path) -> None:
+    # as Redis before 6, and proxies that know only the older protocol
+    server = RedisServer(tmp_path, "--rename-command", "HELLO", "")
+    with pytest.raises(redis.ResponseError, match="HELLO"):
+        redis.Redis(port=server.port, protocol=3).ping()
+
+    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+        cache.put([b"1"], rows([b"1"]))
+        await written(cache, [b"1"])
+        assert errors == []
+
+    try:
+        with_redis(server.url, scenario)
+    finally:
+        server.kill()
 
 
 def test_a_huge_value_or_one_of_another_type_does_not_affect_others(

@@ -117,6 +117,8 @@ class SharedCache:
         # with redis-py's defaults, a frozen server blocks for over 40 s
         pool = BlockingConnectionPool.from_url(
             url,
+            # which servers before Redis 6 and many proxies answer, too
+            protocol=2,
             max_connections=_CONNECTIONS,
             timeout=timeout,
             socket_connect_timeout=timeout,
