@@ -15,101 +15,12 @@ from docsplit.extraction.content import Content, Limits, UnreadableError
 from docsplit.extraction.readers.office import paragraph
 from docsplit.extraction.readers.package import COMPOUND, Package, attribute, below
 
-# A cell with a formula, and whether its value is missing. Cells that share a formula name it by a
-# number; the first of them has its text. With a type, the value is an empty text.
+# a cell with a formula and without a value; with a type, the value is an empty text
 _CELL = re.compile(
-    rb"<(?:\w+:)?c(?=\s)([^<>]*)>\s*"
-    rb"<(?:\w+:)?f(\s[^<>]*?)?(?:/>|>([^<>]*)</(?:\w+:)?f>)"
-    rb"((?:\s*<(?:\w+:)?v(?:\s*/>|></(?:\w+:)?v>))?\s*</(?:\w+:)?c>)?"
+    rb"<(?:\w+:)?c(?=\s)([^<>]*)>\s*<(?:\w+:)?f(?:\s[^<>]*?)?>([^<>]*)</(?:\w+:)?f>"
+    rb"(?:\s*<(?:\w+:)?v(?:\s*/>|></(?:\w+:)?v>))?\s*</(?:\w+:)?c>"
 )
 _PLACE = re.compile(rb"\sr=[\"']([A-Z]{1,3})(\d{1,7})[\"']")
-_SHARED = re.compile(rb"\st=[\"']shared[\"']")
-_NUMBER = re.compile(rb"\ssi=[\"'](\d{1,10})[\"']")
-# texts, names of sheets and names of columns hold no references; nor do functions and other names
-_REFERENCE = re.compile(
-    r""""[^"]*"|'[^']*'|\[[^][]*\]"""
-    r"|(?<![\w.$])(?:(?P<column>\$?[A-Z]{1,3})(?P<row>\$?[1-9]\d{0,6})"
-    r"|(?P<left>\$?[A-Z]{1,3}):(?P<right>\$?[A-Z]{1,3})"
-    r"|(?P<top>\$?[1-9]\d{0,6}):(?P<bottom>\$?[1-9]\d{0,6}))(?![\w.(!])"
-)
-# of a sheet; a reference beyond the last goes on at the first
-_COLUMNS, _ROWS = 1 << 14, 1 << 20
-
-
-def unsaved(part: bytes, most: int) -> dict[tuple[int, int], str]:
-    """The formulas of cells without a value, as a program that does not compute writes them.
-
-    Args:
-        part: XML of a sheet.
-        most: characters of all formulas that cells share.
-
-    Returns:
-        Formulas by row and column, from 0.
-
-    Raises:
-        UnreadableError: there are more characters.
-    """
-    found: dict[tuple[int, int], str] = {}
-    shared: dict[bytes, tuple[tuple[int, int], str]] = {}
-    size = 0
-    for attributes, of_formula, formula, missing in _CELL.findall(part):
-        at = _PLACE.search(attributes)
-        if at is None:
-            continue
-        place = int(at[2]) - 1, _number(at[1].decode()) - 1
-        text = unescape(formula.decode("utf-8", "replace"))
-        number = _NUMBER.search(of_formula) if _SHARED.search(of_formula) else None
-        if number is not None and text:
-            shared[number[1]] = place, text
-        if not missing or b" t=" in attributes:
-            continue
-        if number is not None and not text and number[1] in shared:
-            first, text = shared[number[1]]
-            size += len(text)
-            if size > most:
-                raise UnreadableError(f"more than {most:,} characters of formulas; split it")
-            text = _moved(text, place[0] - first[0], place[1] - first[1])
-        if text:
-            found[place] = f"={text}"
-    return found
-
-
-def _moved(formula: str, rows: int, columns: int) -> str:
-    """A formula as a cell that is so many rows and columns away has it."""
-
-    def moved(found: re.Match[str]) -> str:
-        column, row, left, right, top, bottom = found.groups()
-        if column:
-            return _column(column, columns) + _row_name(row, rows)
-        if left:
-            return f"{_column(left, columns)}:{_column(right, columns)}"
-        return f"{_row_name(top, rows)}:{_row_name(bottom, rows)}" if top else found[0]
-
-    return _REFERENCE.sub(moved, formula)
-
-
-def _row_name(row: str, by: int) -> str:
-    return row if row.startswith("$") else str((int(row) - 1 + by) % _ROWS + 1)
-
-
-def _column(column: str, by: int) -> str:
-    if column.startswith("$"):
-        return column
-    rest, letters = (_number(column) - 1 + by) % _COLUMNS + 1, ""
-    while rest:
-        rest, last = divmod(rest - 1, 26)
-        letters = chr(ord("A") + last) + letters
-    return letters
-
-
-def _number(column: str) -> int:
-    """The number of a column, from 1."""
-    number = 0
-    for letter in column:
-        number = 26 * number + ord(letter) - ord("@")
-    return number
-
-
 # a part that every file of a kind has
 _NEEDED = {"XLSX": "xl/workbook.xml", "ODS": "content.xml"}
 # characters of the names of columns in a heading
@@ -164,7 +75,7 @@ def _packed(stream: BinaryIO, limits: Limits, kind: str) -> Content:
         # the parser below has no limit of its own for what a part unpacks to
         part = package.content(name)
         if name.endswith(".xml") and kind == "XLSX":
-            held[name] = _Sheet(unsaved(part, limits.characters), set(_styled(part, percent)))
+            held[name] = _Sheet(dict(_unsaved(part)), set(_styled(part, percent)))
     named: dict[str, _Sheet] = {}
     if kind == "XLSX":
         parts = package.related(package.main, "/worksheet")
@@ -176,6 +87,21 @@ def _packed(stream: BinaryIO, limits: Limits, kind: str) -> Content:
     stream.seek(0)
     builder = Builder(limits)
     return package.finished(builder, _sheets(stream, builder, kind, named))
+
+
+def _unsaved(part: bytes) -> Iterator[tuple[tuple[int, int], str]]:
+    """The formulas of cells without a value, as a program that does not compute writes them."""
+    for attributes, formula in _CELL.findall(part):
+        if b" t=" not in attributes and (at := _PLACE.search(attributes)):
+            yield _place(at), f"={unescape(formula.decode('utf-8', 'replace'))}"
+
+
+def _place(found: re.Match[bytes]) -> tuple[int, int]:
+    """The row and the column of a cell, from 0."""
+    column = 0
+    for letter in found[1]:
+        column = 26 * column + letter - ord("@")
+    return int(found[2]) - 1, column - 1
 
 
 def _percent(styles: Element) -> set[int]:
@@ -200,7 +126,7 @@ def _styled(part: bytes, styles: set[int]) -> Iterator[tuple[int, int]]:
         pattern = rb"<(?:\w+:)?c(?=\s)([^<>]*\ss=[\"'](?:" + either + rb")[\"'][^<>]*)>"
         for found in re.finditer(pattern, part):
             if at := _PLACE.search(found[1]):
-                yield int(at[2]) - 1, _number(at[1].decode()) - 1
+                yield _place(at)
 
 
 def _boxes(package: Package, sheet: str) -> Iterator[str]:
