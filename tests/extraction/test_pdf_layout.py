@@ -317,6 +317,13 @@ def test_numbers_of_lines_are_no_text_and_those_of_items_are(read: Read) -> None
 
     assert content_of(read(".pdf", drawn(draft))).text.split() == " ".join(PROSE).split()
 
+    def duties(canvas: Canvas) -> None:
+        for number in range(1, 15):
+            lines(canvas, [str(number)], 30, 750 - 20 * number)
+            lines(canvas, ["The seller delivers the goods within a month"], 80, 750 - 20 * number)
+
+    assert "\n2\tThe seller" in content_of(read(".pdf", drawn(duties))).text
+
     def items(canvas: Canvas) -> None:
         for number in range(1, 13):
             for left, text in zip((30, 80, 300), (str(number), "Beam", "12.50"), strict=True):

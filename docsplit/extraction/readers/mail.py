@@ -85,7 +85,9 @@ def _quoted(text: str) -> int:
 
 
 # what begins a message in a mailbox, and the mark before such a line in a text
-_FROM = re.compile(rb"(?:\A|\n\r?\n)From [^\r\n]*\d{4}[^\r\n]*\r?\n(?P<head>(?=[\w-]+:))")
+_FROM = re.compile(
+    rb"(?:\A|\n\r?\n)From [^\r\n]{0,200}\d{4}[^\r\n]{0,40}\r?\n(?P<head>(?=[\w-]+:))"
+)
 _ESCAPED = re.compile(rb"^>(?=>*From )", re.M)
 _BEFORE = re.compile(rb"\A(?:[ \t]*\r?\n)+")
 # a line that divides parts, of which each begins with a head

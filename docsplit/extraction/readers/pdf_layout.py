@@ -510,7 +510,13 @@ def _unnumbered(rows: list[Row]) -> list[Row]:
         return rows
     follow = sum(b == a + 1 for (_, a), (_, b) in pairwise(counted))
     rest = [cells for number, _ in counted if len(cells := rows[number].cells) == 2]
-    is_prose = rest and median(len(cells[1].text) for cells in rest) >= 2 * _LEAST_LENGTH
+    # items of a list begin with capitals, lines of a text go on in the middle of a sentence
+    within = sum(cells[1].text[:1].islower() for cells in rest)
+    is_prose = (
+        rest
+        and within >= _LEAST_WITHIN * len(rest)
+        and median(len(cells[1].text) for cells in rest) >= 2 * _LEAST_LENGTH
+    )
     if follow < _MOST_NUMBERED * (len(counted) - 1) or len(rest) < len(counted) / 2 or not is_prose:
         return rows
     found = list(rows)
