@@ -76,7 +76,7 @@ class Report:
         self.quoted += other.quoted
 
 
-def verify(uri: str, database: str, name: str, options: dict[str, str] | None = None) -> Report:
+def verify(uri: str, database: str, name: str) -> Report:
     """Read every row of a table.
 
     LanceDB can end the process when it reads a damaged file.
@@ -86,11 +86,10 @@ def verify(uri: str, database: str, name: str, options: dict[str, str] | None = 
         database: of the table; ``indexes`` has documents, ``heads`` classifiers, and other tables
             have no checksums.
         name: of the table.
-        options: of LanceDB for the store.
     """
     report = Report(tables=1)
     try:
-        asyncio.run(_verify(f"{uri}/{database}", database, name, report, options))
+        asyncio.run(_verify(f"{uri}/{database}", database, name, report))
     except Exception as error:  # noqa: BLE001 LanceDB panics on some damage
         report.findings.append(
             Finding(f"{database}/{name}", f"rows cannot be read: {beginning(error)}")
@@ -98,10 +97,8 @@ def verify(uri: str, database: str, name: str, options: dict[str, str] | None = 
     return report
 
 
-async def _verify(
-    uri: str, database: str, name: str, report: Report, options: dict[str, str] | None
-) -> None:
-    table = await (await connect(uri, options=options)).open_table(name)
+async def _verify(uri: str, database: str, name: str, report: Report) -> None:
+    table = await (await connect(uri)).open_table(name)
     schema = await table.schema()
     full = f"{database}/{name}"
     index = None

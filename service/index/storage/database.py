@@ -146,21 +146,15 @@ NEW = ".new-"
 LOOK_SECONDS = 1.0
 
 
-async def connect(
-    uri: str,
-    volume: Volume | None = None,
-    caches: Caches | None = None,
-    options: dict[str, str] | None = None,
-) -> Database:
+async def connect(uri: str, volume: Volume | None = None, caches: Caches | None = None) -> Database:
     """A database in which every read sees all earlier commits of all processes.
 
     Args:
         uri: of its folder.
         volume: of the folder; without one nothing is checked or synced.
         caches: of LanceDB; by default the database has its own.
-        options: of LanceDB for the store; by default the volume's.
     """
-    database = Database(uri, volume, caches, options)
+    database = Database(uri, volume, caches)
     await database.open()
     return database
 
@@ -250,19 +244,11 @@ class Database:
         uri: of the folder.
         volume: of the folder.
         caches: of LanceDB.
-        options: of LanceDB for the store.
     """
 
-    def __init__(
-        self,
-        uri: str,
-        volume: Volume | None,
-        caches: Caches | None = None,
-        options: dict[str, str] | None = None,
-    ) -> None:
+    def __init__(self, uri: str, volume: Volume | None, caches: Caches | None = None) -> None:
         self.uri = uri
         self.volume = volume
-        self.options = options if volume is None else volume.options
         self.row_cache = RowCache() if caches is None else caches.row_cache
         self._caches = caches
         if caches is not None:
@@ -290,7 +276,7 @@ class Database:
                 self.uri,
                 read_consistency_interval=self._intervals[still],
                 session=session,
-                storage_options=self.options,
+                storage_options=None if self.volume is None else self.volume.options,
             )
         except OSError as error:
             fault = disk_fault(error)
