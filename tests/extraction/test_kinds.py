@@ -281,6 +281,9 @@ def test_an_element_that_xml_closes_at_once_hides_no_text(read: Read, element: s
     }
     texts = ["Chapter one.\nIts text.", "Chapter two.\nIts text."]
     assert content_of(read(".epub", packed(parts))).text == "\n\n".join(texts)
+    formula = "<p>of <m:math><m:mi>n</m:mi><m:annotation>n</m:annotation></m:math></p>"
+    parts["1"] = f"<html><body>{formula}</body></html>"
+    assert content_of(read(".epub", packed(parts))).text == f"of n\n\n{texts[1]}"
     assert content_of(read(".xhtml", chapters[0].encode())).text == texts[0]
     assert content_of(read(".html", f"\ufeff\n{second}".encode())).text == texts[1]
 

@@ -4,37 +4,31 @@ import codecs
 import re
 from collections import Counter
 from contextlib import suppress
+from itertools import product
 
 from charset_normalizer import from_bytes
 
 from docsplit.extraction.content import Limits, UnreadableError
 
 # letters beyond ASCII of languages, and the encodings of their texts, the commonest first
-_WEST, _CENTRE = ("cp1252",), ("cp1250", "iso8859-2")
-_TURKISH, _BALTIC = ("cp1254",), ("cp1257",)
 _ALPHABETS = (
-    ("àâæçéèêëîïôœùûüÿ", _WEST),
-    ("äöüßé", _WEST),
-    ("áéíóúüñºª", _WEST),
-    ("áâãàçéêíóôõúüºª", _WEST),
-    ("àèéìíîòóùúºª", _WEST),
-    ("àçèéíïòóúüñ", _WEST),
-    ("áéèëêïíóöúü", _WEST),
-    ("åäöéü", _WEST),
-    ("æøåéòôóèêäöü", _WEST),
-    ("áðéíóúýþæö", _WEST),
-    ("áčďéěíňóřšťúůýž", _CENTRE),
-    ("áäčďéíĺľňóôŕšťúýž", _CENTRE),
-    ("ąćęłńóśźż", _CENTRE),
-    ("áéíóöőúüű", _CENTRE),
-    ("čćđšž", _CENTRE),
-    ("ăâîşţ", _CENTRE),
-    ("çğıöşüâîû", _TURKISH),
-    ("ąčęėįšųūž", _BALTIC),
-    ("āčēģīķļņšūž", _BALTIC),
-    ("äõöüšž", _BALTIC),
-    # English with words and names of its neighbours
-    ("àáâäåæçèéêëíïîñóôöøúüß", _WEST),
+    (
+        "àâæçéèêëîïôœùûüÿ äöüßé áéíóúüñºª áâãàçéêíóôõúüºª àèéìíîòóùúºª àçèéíïòóúüñ "
+        "áéèëêïíóöúü åäöéü æøåéòôóèêäöü áðéíóúýþæö àáâäåæçèéêëíïîñóôöøúüß",
+        ("cp1252",),
+    ),
+    (
+        "áčďéěíňóřšťúůýž áäčďéíĺľňóôŕšťúýž ąćęłńóśźż áéíóöőúüű čćđšž ăâîşţ",
+        ("cp1250", "iso8859-2"),
+    ),
+    (
+        "çğıöşüâîû",
+        ("cp1254",),
+    ),
+    (
+        "ąčęėįšųūž āčēģīķļņšūž äõöüšž",
+        ("cp1257",),
+    ),
 )
 # marks that texts of all these languages may have
 _SIGNS = frozenset("“”„‘’«»‹›–—…•·°§€£©®™¿¡×÷±µ\xa0\xad")
@@ -50,8 +44,8 @@ def likely(content: bytes) -> str | None:
     """
     counted = Counter(content.translate(None, bytes(range(128))))
     best, found = 0.0, None
-    for letters, encodings in _ALPHABETS:
-        for encoding in encodings:
+    for alphabets, encodings in _ALPHABETS:
+        for letters, encoding in product(alphabets.split(), encodings):
             share = _share(counted, letters, encoding)
             if share > best:
                 best, found = share, encoding

@@ -50,6 +50,8 @@ _HEADINGS = {f"h{level}": level for level in range(1, 7)}
 _BLANKS = re.compile(r"\s+")
 _DECLARED = re.compile(rb"""<(?:meta|\?xml)[^>]*?(?:charset|encoding)\s*=\s*["']?([\w-]+)""", re.I)
 _HEAD = 4096
+# of elements of formulas
+_PREFIX = re.compile(r"<(/?)(?:m|mml):(?=\w)")
 _XML = re.compile(r"[\ufeff\s]*<\?xml\b")
 # elements that have no content in HTML either
 _VOID = "area|base|br|col|embed|hr|img|input|link|meta|param|source|track|wbr"
@@ -135,7 +137,7 @@ def content_of(
         charset = declared or charset
     text = text_of(content, limits, charset)
     if xml or _XML.match(text):
-        text = _CLOSED.sub(_pair, text)
+        text = _CLOSED.sub(_pair, _PREFIX.sub(r"<\1", text))
     tree = LexborHTMLParser(text)
     # programs hide formulas that they show as pictures
     _remove([node for node in tree.css(_UNSEEN) if node.css_first("math") is None])
