@@ -18,7 +18,7 @@ from service.embedding.batching.clients import Client, overflow
 from service.embedding.embedder import Embedded, Embedder
 from service.errors import OverloadedError
 from service.index.store import Store
-from service.jobs.runner import Runner, Task
+from service.jobs.runner import Attempt, Kind, Runner, Task
 from service.metrics import Metrics
 
 if TYPE_CHECKING:
@@ -29,11 +29,12 @@ if TYPE_CHECKING:
 MOST_JOBS = 16
 # share of the engine, relative to a client with requests
 WEIGHT = 1 / 16
+LOST = "its replica ended: send the files again; what was indexed stays"
 STOPPED = "the service stopped: send the files again; what was indexed stays"
 
 
 @dataclass(frozen=True, slots=True)
-class Wish:
+class UploadOptions:
     """What to do with an upload.
 
     Attributes:
@@ -73,6 +74,9 @@ class Uploads:
         self.texts = Texts(folder, ocr)
         self._places: Counter[Client] = Counter()
         self._seconds = 10.0
+        runner.register(
+            Kind("files", lambda _, state: metrics.jobs.labels("files", state).inc(), LOST, STOPPED)
+        )
         metrics.upload_bytes.set_function(lambda: self.spool.total)
 
     async def open(self, *, anywhere: bool = False) -> Upload:
@@ -108,7 +112,7 @@ class Uploads:
     async def begin(
         self,
         upload: Upload,
-        wish: Wish,
+        options: UploadOptions,
         embedder: Embedder,
         prompt: str,
         count: Callable[[Embedded], None],
@@ -125,17 +129,24 @@ class Uploads:
         client = Client(upload.client.name, WEIGHT)
         background = BackgroundEmbedder(embedder, prompt, count, client=client)
         target = Target(
-            self._store, wish.index, wish.uid, background, wish.threshold, wish.mark, self._ocr
+            self._store,
+            options.index,
+            options.uid,
+            background,
+            options.threshold,
+            options.mark,
+            self._ocr,
         )
         progress = Progress(len(upload.names))
         payer = lookup.payer()
 
-        async def work() -> None:
+        async def work(attempt: Attempt) -> None:
             started = time.monotonic()
             with lookup.charging(payer):
-                await add(upload, target, progress)
-            if wish.find is not None:
-                progress.links = (await wish.find()).links
+                await add(upload, target, progress, attempt.require)
+            if options.find is not None:
+                await attempt.require()
+                progress.links = (await options.find()).links
             self._seconds += 0.3 * (time.monotonic() - started - self._seconds)
 
         def ended() -> None:
@@ -144,8 +155,7 @@ class Uploads:
                 self._metrics.files_refused.labels(why).inc(number)
 
         name = upload.client.name
-        task = Task("files", wish.index, name, progress, work, ended, STOPPED)
-        return await self._runner.begin(task)
+        return await self._runner.begin(Task("files", options.index, name, progress, work, ended))
 
     async def close(self) -> None:
         """End the reading of files whose texts requests wait for."""

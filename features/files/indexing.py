@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 
@@ -54,8 +54,19 @@ class Target:
     ocr: str = "auto"
 
 
-async def add(upload: Upload, target: Target, progress: Progress) -> None:
+async def add(
+    upload: Upload,
+    target: Target,
+    progress: Progress,
+    require: Callable[[], Awaitable[None]],
+) -> None:
     """Read all files and write their documents; a file that cannot be read is refused.
+
+    Args:
+        upload: has the files.
+        target: where the documents go.
+        progress: of the job.
+        require: called before each write; raises if the job is no longer this process's.
 
     Raises:
         ServiceError: nothing more can be written; what was written stays.
@@ -76,10 +87,10 @@ async def add(upload: Upload, target: Target, progress: Progress) -> None:
                 batch.append(found)
             full = sum(len(one.text) for one in batch) > _CHARACTERS or len(batch) >= _DOCUMENTS
             if full or time.monotonic() - since > _SECONDS:
-                await _write(batch, target, progress)
+                await _write(batch, target, progress, require)
                 progress.done += read
                 batch, read, since = [], 0, time.monotonic()
-    await _write(batch, target, progress)
+    await _write(batch, target, progress, require)
     progress.done += read
 
 
@@ -136,7 +147,12 @@ def _outcomes(upload: Upload, number: int, kind: str, reader: Reader) -> Iterato
         yield from reader.read(kind, source)
 
 
-async def _write(batch: Sequence[Document], target: Target, progress: Progress) -> None:
+async def _write(
+    batch: Sequence[Document],
+    target: Target,
+    progress: Progress,
+    require: Callable[[], Awaitable[None]],
+) -> None:
     """Embed and store the documents that the index can hold and does not have."""
     if not batch:
         return
@@ -157,6 +173,7 @@ async def _write(batch: Sequence[Document], target: Target, progress: Progress) 
         await duplicates.refuse(index, new, known, target.threshold, progress)
     records = [record(one, known[one.id], outline_of(one)) for one in new if one.id in known]
     if records:
+        await require()
         upsert = commits.Upsert(await index.rows(records))
         commit = asyncio.create_task(target.store.upsert(target.index, target.uid, upsert))
         try:

@@ -16,7 +16,7 @@ from service.server.edge import deadline
 from service.server.edge.errors import documented
 from service.server.lifecycle import Phase
 from service.server.routes import inference
-from service.server.routes.trainings import Turn
+from service.server.routes.turns import Turn
 
 router = APIRouter(tags=["embed"])
 

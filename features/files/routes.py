@@ -10,12 +10,11 @@ from pydantic import AfterValidator, BeforeValidator, Field
 
 from docsplit.ranking.references import Rule
 from features.files import form
-from features.files.background import Wish
+from features.files.background import UploadOptions
 from service.embedding.prompts import resolve
 from service.errors import InvalidError, UnavailableError
 from service.keys.file import Right
 from service.server.bodies.fields import valid_text
-from service.server.bodies.job_bodies import JobOut, out_of
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
@@ -23,6 +22,7 @@ from service.server.lifecycle import Phase
 from service.server.routes import inference
 from service.server.routes.stored import links
 from service.server.routes.stored.documents import THRESHOLD
+from service.server.routes.stored.jobs import JobOut, out_of
 
 if TYPE_CHECKING:
     from service.index.found_links import Names, Report
@@ -154,10 +154,10 @@ async def upload_files(
             return await links.renew(service.store, name, names, uid)
 
     mark = on_duplicate == "mark"
-    wish = Wish(name, uid, threshold, mark, None if names is None else find)
+    options = UploadOptions(name, uid, threshold, mark, None if names is None else find)
     prompt = resolve(encoder.manifest, None)
     count = partial(service.metrics.embedded, model=encoder.name)
     async with deadline.within(request):
-        job = await service.uploads.begin(upload, wish, running.embedder, prompt, count)
+        job = await service.uploads.begin(upload, options, running.embedder, prompt, count)
     response.headers["location"] = f"/jobs/{job.id}"
     return out_of(job)

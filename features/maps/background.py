@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
-from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
-import orjson
 import structlog
 
+from service import child
 from service.errors import NotFoundError, OverloadedError, ServiceError, UnavailableError
 from service.index.store import Store
-from service.jobs.runner import Runner, Task
+from service.jobs.runner import Attempt, Kind, Runner, Task
+from service.metrics import Metrics
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,10 +34,10 @@ log = structlog.get_logger("docsplit.mapping")
 # that wait and run in this process
 MOST_JOBS = 16
 RETRY_SECONDS = 60.0
+LOST = "its replica ended: start the map again"
 STOPPED = "the service stopped: start the map again"
 # the computation has one core; the service keeps the others
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LANCE_CPU_THREADS"), "1")
-_LINE_BYTES = 1 << 20
 _FAILED = "the computation of the map ended early: its log line, or too little memory, says why"
 
 
@@ -65,9 +63,8 @@ class Progress:
     share: float = 0.0
 
     def counts(self) -> dict[str, int]:
-        """The number of documents, and zeros that earlier versions read of every job."""
-        files = dict.fromkeys(("files", "done", "failed", "written", "unchanged", "refused"), 0)
-        return {**files, "documents": self.documents}
+        """The number of documents."""
+        return {"documents": self.documents}
 
     def details(self) -> dict[str, Any]:
         """The step."""
@@ -80,9 +77,10 @@ class Mapping:
     Args:
         store: of the indexes.
         runner: runs the jobs.
+        metrics: counts the jobs that ended.
     """
 
-    def __init__(self, store: Store, runner: Runner) -> None:
+    def __init__(self, store: Store, runner: Runner, metrics: Metrics) -> None:
         self._store = store
         self._runner = runner
         self._current: CurrentMaps | None = None
@@ -90,6 +88,9 @@ class Mapping:
         self._areas: Areas | None = None
         self._beginning = asyncio.Lock()
         self._open = 0
+        runner.register(
+            Kind("map", lambda _, state: metrics.jobs.labels("map", state).inc(), LOST, STOPPED)
+        )
 
     async def current(self, name: str, field: str | None = None) -> Current:
         """The documents of an index on its map, and the values of a field.
@@ -146,7 +147,7 @@ class Mapping:
         if find_spec("openTSNE") is None:
             raise NotInstalledError
         async with self._beginning:
-            for job in await (await self._runner.jobs()).open("map", name):
+            if (job := await self._runner.unended("map", name)) is not None:
                 return job
             if self._open >= MOST_JOBS:
                 raise OverloadedError(
@@ -157,7 +158,7 @@ class Mapping:
     async def _begin(self, name: str, index: Index, owner: str) -> Job:
         progress = Progress(await index.count())
 
-        async def work() -> None:
+        async def work(attempt: Attempt) -> None:
             indexes = await self._store.indexes()
             # the job may have waited for long, and the process needs seconds to start
             (await indexes.open(name)).require(index.identity.uid)
@@ -169,14 +170,14 @@ class Mapping:
                 raise
             progress.step, progress.share = "writing", 0.0
             (await indexes.open(name)).require(index.identity.uid)
-            await indexes.maps.put(row)
+            held = partial(indexes.maps.version, index.table.name)
+            await attempt.store(held, partial(indexes.maps.put_over, row))
 
         def ended() -> None:
             self._open -= 1
 
         self._open += 1
-        task = Task("map", name, owner, progress, work, ended, STOPPED)
-        return await self._runner.begin(task)
+        return await self._runner.begin(Task("map", name, owner, progress, work, ended))
 
 
 async def _computed(path: str, table: str, progress: Progress) -> Row:
@@ -185,39 +186,18 @@ async def _computed(path: str, table: str, progress: Progress) -> Row:
     Raises:
         UnavailableError: the process failed.
     """
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "features.maps",
-        stdin=PIPE,
-        stdout=PIPE,
-        stderr=DEVNULL,
-        limit=_LINE_BYTES,
-        env={**os.environ, **_ENVIRONMENT},
-    )
     try:
-        # the process ends when its stdin is closed
-        stdin = cast("asyncio.StreamWriter", process.stdin)
-        stdout = cast("asyncio.StreamReader", process.stdout)
-        stdin.write(orjson.dumps({"path": path, "table": table}) + b"\n")
-        return await _read(stdout, progress)
+        async with child.running("features.maps", _ENVIRONMENT) as process:
+            await process.send({"path": path, "table": table})
+            while (said := await process.receive()) is not None:
+                if "map" in said:
+                    row: Row = said["map"]
+                    blobs = {one: await process.receive_bytes(row[one]) for one in said["blobs"]}
+                    return row | blobs
+                if "error" in said:
+                    log.error("map_failed", outline=said["error"])
+                    break
+                progress.step, progress.share = said["step"], said["share"]
     except (asyncio.IncompleteReadError, ConnectionError) as error:
         raise UnavailableError(_FAILED) from error
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
-
-
-async def _read(stdout: asyncio.StreamReader, progress: Progress) -> Row:
-    while line := await stdout.readline():
-        said = orjson.loads(line)
-        if "step" in said:
-            progress.step, progress.share = said["step"], said["share"]
-        elif "error" in said:
-            log.error("map_failed", outline=said["error"])
-            break
-        else:
-            row: Row = said["map"]
-            return row | {name: await stdout.readexactly(row[name]) for name in said["blobs"]}
     raise UnavailableError(_FAILED)

@@ -17,18 +17,18 @@ from service.embedding.batching import clients
 from service.errors import ConflictError, UnavailableError
 from service.index.rows.fields import KEY_CHARACTERS
 from service.server.bodies.encoding import json_response
-from service.server.bodies.job_bodies import JobOut, out_of
 from service.server.bodies.names import INDEX_NAME, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.lifecycle import Phase
 from service.server.routes import inference
 from service.server.routes.classify import trained_head
+from service.server.routes.stored.jobs import JobOut, out_of
 
 if TYPE_CHECKING:
     from features.maps.current import Current
     from features.maps.labels import Labels
-    from service.learning.store import Head
+    from service.learning.heads import Head
 
 router = APIRouter(
     prefix="/indexes/{name}",

@@ -17,7 +17,9 @@ import structlog
 from numpy.typing import NDArray
 
 from service import executors
+from service.index import sql
 from service.index.rows.keyed import KeyedTable, Row
+from service.index.sql import Sql
 from service.index.storage.database import Database
 from service.logs import outline
 
@@ -109,11 +111,23 @@ class Maps:
             space_checksum=text,
         )
 
-    async def put(self, row: Row) -> None:
+    async def put(self, row: Row, replace: bool | Sql = True) -> None:
         """Store a map from ``row`` in place of the former map of its generation."""
-        await self._table.put(row)
+        await self._table.put(row, replace=replace)
         await self._table.sync()
         await self._table.tidy()
+
+    async def put_over(self, row: Row, former: str | None) -> bool:
+        """Store a map unless its generation has another than a former one; whether it did.
+
+        Args:
+            row: the map.
+            former: the version of that map; None if there was none.
+        """
+        same = False if former is None else sql.compare("target.version", "=", former)
+        await self.put(row, same)
+        stored: bool = await self.version(row["table"]) == row["version"]
+        return stored
 
     async def version(self, table: str) -> str | None:
         """The version of the map of a generation; None without one."""

@@ -23,7 +23,7 @@ from service.index.query.filters import Where, live
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
 from service.index.rows.vectors import vector_matrix
-from service.learning import sources
+from service.learning.examples import named, read
 
 CANDIDATES = 2000
 # candidates times outputs: a head with many outputs gets fewer candidates
@@ -200,12 +200,11 @@ async def _unlabelled(
     for first in range(0, len(ids), CHUNK):
         chunk: Sequence[str] = ids.slice(first, CHUNK).to_pylist()
         parts = (Part.HEAD, Part.VECTOR)
-        found = await sources.named(index, chunk, [*checksums.columns(*parts), "window_ends"])
+        found = await named(index, chunk, [*checksums.columns(*parts), "window_ends"])
         found = await index.sound(found, *parts)
         rows = {name: position for position, name in enumerate(found["id"].to_pylist())}
         texts = {
-            name: digest(text)
-            async for name, text in sources.read(index, documents.characters(found))
+            name: digest(text) async for name, text in read(index, documents.characters(found))
         }
         for name in chunk:
             # absent if it was deleted since the scan

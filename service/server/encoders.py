@@ -12,7 +12,7 @@ import structlog
 
 from service.embedding.embedder import Document, UnusableInputError
 from service.errors import NotFoundError, UnavailableError
-from service.learning.background import Teacher
+from service.learning.trainings import Teacher
 from service.server.encoder import Encoder, Running
 
 if TYPE_CHECKING:

@@ -22,8 +22,7 @@ from service.embedding.cache.layers import Tenants
 from service.index.store import Store
 from service.jobs.runner import Runner
 from service.keys.ring import Keyring
-from service.learning.background import Background
-from service.learning.stored import HeadStore
+from service.learning.trainings import HeadStore, Trainings
 from service.metrics import Metrics
 from service.server.edge.rights import by_token
 from service.server.encoder import Encoder, Running, warn_of_misses
@@ -74,8 +73,8 @@ class Service:
     tenants: Tenants = field(init=False)
     store: Store = field(init=False)
     heads: HeadStore = field(init=False)
-    background: Background = field(init=False)
     jobs: Runner = field(init=False)
+    trainings: Trainings = field(init=False)
     uploads: Uploads = field(init=False)
     mapping: Mapping = field(init=False)
     tracing: Tracing | None = field(init=False)
@@ -117,11 +116,11 @@ class Service:
         )
         self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, list(encoders.values()))
-        self.background = Background(self.heads, self.encoders, self.metrics)
-        self.jobs = Runner(self.store, self.metrics)
+        self.jobs = Runner(self.store)
+        self.trainings = Trainings(self.heads, self.jobs, self.encoders, self.metrics)
         disk_bytes = settings.max_upload_disk_bytes
         self.uploads = Uploads(self.store, self.jobs, disk_bytes, self.metrics, settings.ocr)
-        self.mapping = Mapping(self.store, self.jobs)
+        self.mapping = Mapping(self.store, self.jobs, self.metrics)
         default = self.encoders.default
         self.tracing = tracing(
             settings.otlp_endpoint, settings.trace_ratio, default.bundle, default.choice
@@ -196,7 +195,7 @@ class Service:
         """Once the engine runs, re-embed indexes of other bundles and take over lost work."""
         if self.running is not None:
             self.store.follow(self.encoders.reembedder)
-            self.background.follow()
+            self.jobs.follow()
 
     def check_engine(self) -> None:
         """Mark the engine as failed if a batch takes longer than ``engine_timeout`` seconds.
@@ -230,7 +229,6 @@ class Service:
         """End jobs or leave them to others, let commits and batches end, stop the threads."""
         await self.jobs.close()
         await self.uploads.close()
-        await self.background.close()
         await self.store.close()
         await self.encoders.close()
         if self.tracing is not None:

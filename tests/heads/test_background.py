@@ -1,4 +1,4 @@
-"""Trainings in the background without a service: rows, heartbeats, and who takes a job over."""
+"""Trainings in the background without a service: their examples, their heads and their ends."""
 
 from __future__ import annotations
 
@@ -16,119 +16,123 @@ from starlette.requests import Request
 from docsplit.heads.examples import Examples
 from service.errors import ConflictError, OverloadedError
 from service.index import sql
-from service.index.leases import SILENT_SECONDS, Silence
-from service.index.sql import Sql
-from service.learning import background as background_module
-from service.learning.background import Background, Teacher
-from service.learning.jobs import LEFT_SECONDS, LOST_SECONDS, MOST_ATTEMPTS, Job, Jobs
-from service.learning.store import Head, Heads
+from service.index.indexes import connect
+from service.index.leases import Silence
+from service.jobs import runner as runner_module
+from service.jobs.runner import Runner
+from service.jobs.table import LOST_SECONDS, only
+from service.learning import trainings as trainings_module
+from service.learning.heads import Head, Heads
+from service.learning.trainings import Teacher, Training, Trainings
 from service.metrics import Metrics
 from service.server.routes.classifiers import list_classifiers
-from tests.conftest import until as until_async
-from tests.heads.test_jobs import SMALL, age, jobs, stored
+from tests.conftest import until
+from tests.heads.test_jobs import SMALL, stored
 
 VECTORS = [np.eye(2, dtype=np.float32)[place % 2] for place in range(len(SMALL.inputs))]
 
 
-def trainer(held: Jobs, heads: Heads, metrics: Metrics) -> Background:
+class Replica:
     """A replica's real trainings, with vectors that are known and without an engine."""
 
-    async def classifiers() -> Heads:
-        return heads
+    def __init__(self, folder: Path) -> None:
+        self.path = str(folder)
+        self.metrics = Metrics()
+        self.runner = Runner(self)  # type: ignore[arg-type]
+        self.indexes = self
+        self.held: Heads | None = None
+        teachers: Any = SimpleNamespace(serves=lambda _: True, teacher=self.teacher)
+        self.trainings = Trainings(self, self.runner, teachers, self.metrics)  # type: ignore[arg-type]
 
-    async def opened() -> Jobs:
-        return held
+    async def database(self, part: str) -> Any:
+        return await connect(f"{self.path}/{part}")
 
-    async def unlabelled(examples: Examples, revision: str) -> None:
+    async def classifiers(self) -> Heads:
+        if self.held is None:
+            self.held = Heads(await self.database("heads"), "classifiers", "classifier")
+        return self.held
+
+    async def unlabelled(self, examples: Examples, revision: str) -> None:
         return None
 
-    async def teacher(name: str | None) -> Teacher:
+    async def teacher(self, name: str | None) -> Teacher:
         return Teacher("revision", SimpleNamespace(each=no_documents))  # type: ignore[arg-type]
 
-    async def no_documents(texts: list[str]) -> AsyncIterator[None]:
-        for _ in texts:
-            yield None
+    async def fault(self, _: Exception) -> None:
+        return None
 
-    store = SimpleNamespace(jobs=opened, classifiers=classifiers, unlabelled=unlabelled)
-    return Background(store, SimpleNamespace(teacher=teacher), metrics)  # type: ignore[arg-type]
+    async def get(self, name: str = "a") -> Training:
+        training = await self.trainings.get(name)
+        assert training is not None
+        return training
+
+    async def job(self, name: str = "a") -> Any:
+        """The row of a training, if there is one, whatever its state."""
+        return await (await self.runner.jobs()).get(only("training", name))
+
+    async def table(self) -> Any:
+        return await self.trainings._table()
+
+    async def claim(self, name: str = "a", examples: Examples = SMALL) -> None:
+        """A training whose replica does nothing for it."""
+        key = await self.trainings._keep(examples)
+        counts, details = {"done": 0, "total": 10}, {"stage": "waiting", "key": key}
+        jobs = await self.runner.jobs()
+        assert await jobs.add("training", name, "", counts, details, single=True) is not None
+
+    async def age(self) -> None:
+        """Make all heartbeats so old that the trainings count as lost."""
+        jobs = await self.runner.jobs()
+        old = time.time() - LOST_SECONDS - 1
+        await jobs._table.change(sql.compare("kind", "=", "training"), heartbeat=old)
+
+    async def settle(self) -> None:
+        await until(lambda: not self.runner._tasks)
+
+    def counted(self, outcome: str) -> float | None:
+        name = "docsplit_training_jobs_total"
+        return self.metrics.registry.get_sample_value(name, {"outcome": outcome})
 
 
-@pytest.mark.parametrize("ahead", [-3600, 0, 3600])
-def test_a_training_is_lost_once_its_heartbeat_stands_still(tmp_path: Path, ahead: float) -> None:
-    held, other, passed = jobs(tmp_path), jobs(tmp_path), 0.0
-    held._silence = Silence(lambda: passed)
+async def no_documents(texts: list[str]) -> AsyncIterator[None]:
+    for _ in texts:
+        yield None
+
+
+def test_a_training_is_shown_as_lost_and_may_begin_again(tmp_path: Path) -> None:
+    passed = 0.0
 
     async def scenario() -> None:
         nonlocal passed
-        await other.claim("a", SMALL)
-
-        async def shown() -> str:
-            job = await held.get("a")
-            assert job is not None
-            if job.state == "running":
-                with pytest.raises(ConflictError):
-                    await held.claim("a", SMALL)
-            return job.state
-
-        # however wrong the clock of its replica is
-        for beat in range(4):
-            await other._jobs.change(Sql("true"), heartbeat=time.time() + ahead + beat)
-            assert await shown() == "running"
-            passed += SILENT_SECONDS - 1
-            assert await shown() == "running"
+        here, there = Replica(tmp_path), Replica(tmp_path)
+        (await there.runner.jobs())._silence = Silence(lambda: passed)
+        await here.claim()
+        assert (await there.get()).state == "running"
+        with pytest.raises(ConflictError, match="DELETE"):
+            await there.trainings.start("a", SMALL, VECTORS)
         passed += LOST_SECONDS
-        assert await shown() == "lost"
-        await held.claim("a", SMALL)
-        assert await shown() == "running"
+        lost = await there.get()
+        assert (lost.state, lost.stage, lost.job.progress["total"]) == ("lost", "waiting", 10)
+        assert await there.trainings.examples(lost) == SMALL
+        assert await there.trainings.names() == ["a"]
+        await there.trainings.start("a", SMALL, VECTORS)
+        await there.settle()
+        assert await there.trainings.get("a") is None
+        assert await there.trainings.names() == []
+        assert await (await there.classifiers()).names() == ["a"]
 
     asyncio.run(scenario())
-
-
-def test_one_of_two_claims_gets_the_job(tmp_path: Path) -> None:
-    here, there = jobs(tmp_path), jobs(tmp_path)
-
-    async def both() -> list[Job | BaseException]:
-        claims = here.claim("a", SMALL), there.claim("a", SMALL)
-        return list(await asyncio.gather(*claims, return_exceptions=True))
-
-    won, lost = sorted(asyncio.run(both()), key=lambda got: isinstance(got, BaseException))
-    assert isinstance(won, Job)
-    assert isinstance(lost, ConflictError)
-    assert stored(tmp_path) == 1
-    assert asyncio.run(there.examples(won)) == SMALL
-
-    with pytest.raises(ConflictError):
-        asyncio.run(there.claim("a", SMALL))
-    assert asyncio.run(here.update(won))
-    age(tmp_path, LOST_SECONDS + 1)
-    passed = 0.0
-    there._silence = Silence(lambda: passed)
-    with pytest.raises(ConflictError):
-        asyncio.run(there.claim("a", SMALL))
-    passed += SILENT_SECONDS
-    taken = asyncio.run(there.claim("a", SMALL))
-    assert taken.uid != won.uid
-    # the former job's examples are gone, and the job can do nothing more
-    assert stored(tmp_path) == 1
-    assert not asyncio.run(here.update(won, done=5))
-    assert asyncio.run(there.update(taken, done=5))
-    asyncio.run(there.refuse(taken, "it's input 3"))
-    failed = asyncio.run(here.get("a"))
-    assert failed is not None
-    assert (failed.state, failed.error, failed.done) == ("failed", "it's input 3", 5)
+    # those of the former training, too
     assert stored(tmp_path) == 0
-    asyncio.run(here.remove(taken))
-    assert asyncio.run(there.get("a")) is None
 
 
 def test_examples_are_deleted_with_their_job_even_if_the_caller_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = jobs(tmp_path)
-    dropped = held._drop
-
     async def cancelled() -> None:
-        between, go_on = asyncio.Event(), asyncio.Event()
+        replica = Replica(tmp_path)
+        held = replica.trainings
+        dropped, between, go_on = held._drop, asyncio.Event(), asyncio.Event()
 
         async def drop(key: str) -> None:
             between.set()
@@ -137,259 +141,155 @@ def test_examples_are_deleted_with_their_job_even_if_the_caller_is_cancelled(
             between.clear()
 
         monkeypatch.setattr(held, "_drop", drop)
-        job = await held.claim("a", SMALL)
-        removing = asyncio.create_task(held.remove(job))
+        await replica.claim()
+        removing = asyncio.create_task(held.remove("a"))
         await between.wait()
         removing.cancel()
         with pytest.raises(asyncio.CancelledError):
             await removing
         go_on.set()
-        await until_async(lambda: not between.is_set())
+        await until(lambda: not between.is_set())
+        assert await replica.job() is None
 
     asyncio.run(cancelled())
-    assert asyncio.run(held.get("a")) is None
     assert stored(tmp_path) == 0
-
-
-def test_one_of_two_replicas_takes_over_a_lost_job(tmp_path: Path) -> None:
-    here, there = jobs(tmp_path), jobs(tmp_path)
-
-    async def taken(job: Job) -> list[Job]:
-        found = await asyncio.gather(here.take_over(job), there.take_over(job))
-        return [job for job in found if job is not None]
-
-    job = asyncio.run(here.claim("a", SMALL))
-    assert asyncio.run(here.lost()) == []
-    for attempt in (2, 3):
-        age(tmp_path, LOST_SECONDS + 1)
-        [lost] = asyncio.run(there.lost())
-        [next_one] = asyncio.run(taken(lost))
-        assert asyncio.run(there.lost()) == []
-        assert (next_one.state, next_one.attempt) == ("running", attempt)
-        assert asyncio.run(here.examples(next_one)) == SMALL
-        # if the former replica still runs, it writes no more
-        assert not asyncio.run(here.update(job, done=5))
-        job = next_one
-    # a replica that shut down in good order does not count
-    assert asyncio.run(here.update(job, state="lost"))
-    assert asyncio.run(here.lost()) == []
-    age(tmp_path, LEFT_SECONDS + 1)
-    [left] = asyncio.run(here.lost())
-    [again] = asyncio.run(taken(left))
-    assert again.attempt == 3
-    # a job that was deleted in between is not taken over
-    asyncio.run(here.remove(again))
-    assert asyncio.run(taken(again)) == []
-
-
-def test_a_training_that_ended_three_replicas_fails(tmp_path: Path) -> None:
-    """Runs a replica's real loop, with a store and without an engine."""
-    held = jobs(tmp_path / "heads")
-    metrics = Metrics()
-
-    async def get() -> Jobs:
-        return held
-
-    store = SimpleNamespace(path=str(tmp_path), jobs=get)
-    teachers = SimpleNamespace(serves=lambda _: True)
-    background = Background(store, teachers, metrics)  # type: ignore[arg-type]
-    begun: list[Job] = []
-    background._begin = lambda jobs, job, *_: begun.append(job)  # type: ignore[method-assign]
-
-    async def scenario() -> Job | None:
-        await held.claim("a", SMALL)
-        for _ in range(MOST_ATTEMPTS):
-            await held._jobs.change(
-                sql.compare("name", "=", "a"), heartbeat=time.time() - LOST_SECONDS - 1
-            )
-            await background._take_over(held)
-        return await held.get("a")
-
-    given_up = asyncio.run(scenario())
-    assert [job.attempt for job in begun] == [2, 3]
-    assert given_up is not None
-    assert given_up.state == "failed"
-    assert "3 replicas ended" in given_up.error
-    # for an operator who has repaired the replicas
-    assert asyncio.run(held.examples(given_up)) == SMALL
-    assert metrics.registry.get_sample_value(
-        "docsplit_training_jobs_total", {"outcome": "lost"}
-    ) == float(MOST_ATTEMPTS)
 
 
 def test_a_training_goes_on_when_its_object_store_answers_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    held = jobs(tmp_path)
-    heads = Heads(held._jobs._database, "classifiers", "classifier")
-    background = trainer(held, heads, Metrics())
-    put = heads.put
-
-    async def failing(head: Head, examples: Examples | None = None) -> Head:
-        monkeypatch.setattr(heads, "put", put)
-        raise RuntimeError(
-            "Generic S3 error: Error performing PUT http://s3/a: operation timed out"
-        )
-
     async def scenario() -> None:
-        monkeypatch.setattr(heads, "put", failing)
-        await background.start("a", SMALL, VECTORS)
-        await asyncio.gather(*background._tasks.values(), return_exceptions=True)
-        interrupted = await held.get("a")
-        assert interrupted is not None
-        assert (interrupted.state, interrupted.error) == ("running", "")
-        await held._jobs.change(
-            sql.compare("name", "=", "a"), heartbeat=time.time() - LOST_SECONDS - 1
-        )
-        [lost] = await held.lost()
-        again = await held.take_over(lost)
-        assert again is not None
-        background._begin(held, again, None, VECTORS)
-        await asyncio.gather(*background._tasks.values(), return_exceptions=True)
-        assert await held.get("a") is None
+        replica = Replica(tmp_path)
+        heads = await replica.classifiers()
+        put = heads.put_over
+
+        async def failing(*_: Any) -> bool:
+            monkeypatch.setattr(heads, "put_over", put)
+            raise RuntimeError(
+                "Generic S3 error: Error performing PUT http://s3/a: operation timed out"
+            )
+
+        monkeypatch.setattr(heads, "put_over", failing)
+        await replica.trainings.start("a", SMALL, VECTORS)
+        await replica.settle()
+        interrupted = await replica.get()
+        assert (interrupted.state, interrupted.job.error) == ("lost", "")
+        assert await replica.trainings.examples(interrupted) == SMALL
+        monkeypatch.setattr(trainings_module, "_embed", known)
+        await replica.age()
+        await replica.runner.look(0.0)
+        await replica.settle()
+        assert await replica.job() is None
         assert await heads.names() == ["a"]
+        # a shutdown is no attempt
+        assert replica.counted("lost") == 0
+
+    async def known(*_: Any) -> Any:
+        return np.stack(VECTORS)
 
     asyncio.run(scenario())
-
-
-def test_a_training_whose_replica_has_a_slow_clock_goes_on_there(tmp_path: Path) -> None:
-    held, metrics = jobs(tmp_path / "heads"), Metrics()
-    teachers = SimpleNamespace(serves=lambda _: True)
-    background = Background(SimpleNamespace(), teachers, metrics)  # type: ignore[arg-type]
-    begun: list[Job] = []
-    background._begin = lambda jobs, job, *_: begun.append(job)  # type: ignore[method-assign]
-    own = 0.0
-    held._silence = Silence(lambda: own)
-
-    async def scenario() -> None:
-        nonlocal own
-        await held.claim("a", SMALL)
-        # it changes, but is always old
-        for beat in range(4):
-            before = time.time() - 2 * LOST_SECONDS + beat
-            await held._jobs.change(Sql("true"), heartbeat=before)
-            await background._take_over(held, SILENT_SECONDS)
-            own += SILENT_SECONDS
-        assert begun == []
-        # from now on it stands still
-        await background._take_over(held, SILENT_SECONDS)
-
-    asyncio.run(scenario())
-    assert [job.attempt for job in begun] == [2]
 
 
 def test_damaged_examples_fail_their_job_and_stop_no_other(tmp_path: Path) -> None:
-    held, metrics = jobs(tmp_path / "heads"), Metrics()
-    teachers = SimpleNamespace(serves=lambda _: True)
-    background = Background(SimpleNamespace(), teachers, metrics)  # type: ignore[arg-type]
-    begun: list[str] = []
-    background._begin = lambda jobs, job, *_: begun.append(job.name)  # type: ignore[method-assign]
+    async def scenario() -> None:
+        replica = Replica(tmp_path)
+        begun: list[str] = []
 
-    async def scenario() -> Job | None:
+        async def train(name: str, *_: Any) -> None:
+            begun.append(name)
+
+        replica.trainings._train = train  # type: ignore[method-assign, assignment]
         # whichever the store returns first, a damaged one comes before or after a sound one
         for name in "abc":
-            job = await held.claim(name, SMALL)
+            await replica.claim(name)
             if name != "b":
                 blob = SMALL.to_bytes()
                 flipped = blob[:40] + bytes([blob[40] ^ 1]) + blob[41:]
-                await held._examples.change(sql.compare("key", "=", job.key), examples=flipped)
-                assert await held.labelled(job) == set()
-        await held._jobs.change(Sql("true"), heartbeat=time.time() - LOST_SECONDS - 1)
+                key = (await replica.get(name)).key
+                await (await replica.table()).change(sql.compare("key", "=", key), examples=flipped)
+                assert await replica.trainings.labelled(await replica.get(name)) == set()
+        await replica.age()
         for _ in "ab":
-            await background._take_over(held)
-        last = await held.get("c")
-        assert last is not None
+            await replica.runner.look(0.0)
+            await replica.settle()
+        assert begun == ["b"]
+        last = await replica.get("c")
+        assert (last.state, last.key) == ("failed", "")
+        assert "PUT them again" in last.job.error
         # nothing is left that a retraining could read
-        assert await held.examples(last) is None
-        return last
+        assert await replica.trainings.examples(last) is None
+        assert replica.counted("failed") == 2
 
-    failed = asyncio.run(scenario())
-    assert begun == ["b"]
-    assert failed is not None
-    assert (failed.state, failed.key) == ("failed", "")
-    assert "PUT them again" in failed.error
-    assert stored(tmp_path / "heads") == 1
-    assert metrics.registry.get_sample_value(
-        "docsplit_training_jobs_total", {"outcome": "failed"}
-    ) == float(2)
+    asyncio.run(scenario())
+    assert stored(tmp_path) == 1
 
 
 @pytest.mark.parametrize("deleted", [False, True])
 def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
     deleted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(background_module, "HEARTBEAT_SECONDS", 0.01)
-    held, metrics = jobs(tmp_path), Metrics()
-    heads = Heads(held._jobs._database, "classifiers", "classifier")
-    put, tidy = heads.put, held._jobs.tidy
-
-    async def put_late(head: Head, examples: Examples | None = None) -> Head:
-        stored = await put(head, examples)
-        if deleted:
-            # by another replica
-            job = await held.get("a")
-            assert job is not None
-            await held.remove(job)
-        return stored
-
-    async def tidy_late() -> None:
-        await tidy()
-        # many heartbeats find no job
-        await asyncio.sleep(0.5)
-
-    monkeypatch.setattr(heads, "put", put_late)
-    monkeypatch.setattr(held._jobs, "tidy", tidy_late)
-    background = trainer(held, heads, metrics)
+    monkeypatch.setattr(runner_module, "HEARTBEAT_SECONDS", 0.01)
 
     async def scenario() -> list[str]:
-        await background.start("a", SMALL, VECTORS)
-        await asyncio.gather(*background._tasks.values(), return_exceptions=True)
-        assert await held.get("a") is None
+        here, there = Replica(tmp_path), Replica(tmp_path)
+        heads = await here.classifiers()
+        put = heads.put_over
+
+        async def put_late(head: Head, examples: Examples, former: str | None) -> bool:
+            stored = await put(head, examples, former)
+            if deleted:
+                await there.trainings.remove("a")
+            # many heartbeats find no job
+            await asyncio.sleep(0.5)
+            return stored
+
+        monkeypatch.setattr(heads, "put_over", put_late)
+        await here.trainings.start("a", SMALL, VECTORS)
+        await here.settle()
+        assert await here.job() is None
+        outcomes = [here.counted(outcome) for outcome in ("done", "cancelled")]
+        assert outcomes == ([0, 1] if deleted else [1, 0])
         return await heads.names()
 
     assert asyncio.run(scenario()) == ([] if deleted else ["a"])
-    counted = [
-        metrics.registry.get_sample_value("docsplit_training_jobs_total", {"outcome": outcome})
-        for outcome in ("done", "cancelled")
-    ]
-    assert counted == [1, 0]
+    assert stored(tmp_path) == 0
 
 
 def test_waiting_trainings_hold_no_texts_and_few_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = sum(row.nbytes for row in VECTORS)
-    monkeypatch.setattr(background_module, "MOST_WAITING_BYTES", 2 * size)
-    held, metrics = jobs(tmp_path), Metrics()
-    heads = Heads(held._jobs._database, "classifiers", "classifier")
-    background = trainer(held, heads, metrics)
-    began: dict[str, Examples | None] = {}
-    begin = background._begin
-
-    def noted(jobs: Jobs, job: Job, examples: Examples | None, *rest: Any) -> None:
-        began[job.name] = examples
-        begin(jobs, job, examples, *rest)
-
-    monkeypatch.setattr(background, "_begin", noted)
+    monkeypatch.setattr(trainings_module, "MOST_WAITING_BYTES", 2 * size)
 
     async def scenario() -> list[str]:
-        async with background._turn:
+        replica = Replica(tmp_path)
+        trainings = replica.trainings
+        began: dict[str, Examples | None] = {}
+        train = trainings._train
+
+        async def noted(name: str, examples: Examples | None, *rest: Any) -> None:
+            began[name] = examples
+            await train(name, examples, *rest)
+
+        monkeypatch.setattr(trainings, "_train", noted)
+        async with replica.runner._turns["training"].turn():
             for name in "ab":
-                await background.start(name, SMALL, VECTORS)
+                await trainings.start(name, SMALL, VECTORS)
             with pytest.raises(OverloadedError, match="many trainings wait"):
-                await background.start("c", SMALL, VECTORS)
+                await trainings.start("c", SMALL, VECTORS)
             # no part of it is stored
-            assert await held.get("c") is None
-        await asyncio.gather(*background._tasks.values())
-        await background.start("c", SMALL, VECTORS)
-        await asyncio.gather(*background._tasks.values())
-        await background.start("d", SMALL, VECTORS)
-        await background.cancel("d")
-        assert background._waiting == {}
-        return sorted(await heads.names())
+            assert await trainings.get("c") is None
+        await replica.settle()
+        await trainings.start("c", SMALL, VECTORS)
+        await replica.settle()
+        await trainings.start("d", SMALL, VECTORS)
+        await trainings.remove("d")
+        assert trainings._waiting == set()
+        began.pop("d", None)
+        assert began == {"a": SMALL, "b": None, "c": SMALL}
+        return sorted(await (await replica.classifiers()).names())
 
     assert asyncio.run(scenario()) == ["a", "b", "c"]
-    assert began == {"a": SMALL, "b": None, "c": SMALL, "d": SMALL}
 
 
 class _Ending:
@@ -398,8 +298,8 @@ class _Ending:
     def __init__(self) -> None:
         self.looked = False
 
-    async def jobs(self) -> SimpleNamespace:
-        return SimpleNamespace(names=lambda: self._names(["asked"], []))
+    async def names(self) -> list[str]:
+        return await self._names(["asked"], [])
 
     async def classifiers(self) -> SimpleNamespace:
         return SimpleNamespace(names=lambda: self._names([], ["asked"]))
@@ -417,7 +317,8 @@ class _Ending:
 
 
 def test_a_training_that_ends_during_a_listing_is_listed() -> None:
-    state = SimpleNamespace(service=SimpleNamespace(heads=_Ending()))
+    ending = _Ending()
+    state = SimpleNamespace(service=SimpleNamespace(heads=ending, trainings=ending))
     app = SimpleNamespace(state=state)
     scope = {"type": "http", "app": app, "docsplit.deadline": time.monotonic() + 60}
     answer = asyncio.run(list_classifiers(Request(scope)))

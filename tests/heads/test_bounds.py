@@ -21,7 +21,7 @@ from docsplit.heads import examples as bounds
 from docsplit.heads.examples import Examples, digest, digests, unpacked
 from docsplit.heads.network import Network
 from service.index.storage.database import connect
-from service.learning import store
+from service.learning import heads as store
 from tests.conftest import Server, serving, wait_until
 from tests.index.conftest import call
 

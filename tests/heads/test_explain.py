@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from docsplit.windowing.pooling import normalise, pool
-from service.learning.explain import without
+from service.server.routes.classify import without
 from tests.conftest import Server
 from tests.heads.test_classify import classify
 from tests.index.conftest import call

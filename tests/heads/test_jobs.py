@@ -11,10 +11,13 @@ from typing import Any
 
 import httpx
 import lancedb
+import pyarrow as pa
 import pytest
 
 from docsplit.heads.examples import Examples
-from service.learning.jobs import LOST_SECONDS, Jobs
+from service.index.indexes import connect
+from service.index.rows.keyed import KeyedTable
+from service.jobs.table import LOST_SECONDS, Job, Jobs, only
 from tests.conftest import Server, serving, wait_until
 from tests.heads.test_classify import EXAMPLES, MONEY, SPORT, classify
 from tests.index.conftest import call
@@ -23,25 +26,25 @@ LIVELY = "tests.heads.lively"
 SMALL = Examples(SPORT + MONEY, [["sport"]] * 5 + [["money"]] * 5)
 
 
-def jobs(folder: Path) -> Jobs:
-    """The jobs of a store, opened as in the service."""
-
-    async def connect() -> Jobs:
-        from service.index.indexes import connect
-
-        return Jobs(await connect(str(folder)))
-
-    return asyncio.run(connect())
-
-
 def stored(folder: Path) -> int:
     """The number of example sets that are stored for jobs."""
 
     async def count() -> int:
-        database = await lancedb.connect_async(str(folder))
+        database = await lancedb.connect_async(str(folder / "heads"))
         return await (await database.open_table("job_examples")).count_rows()
 
     return asyncio.run(count())
+
+
+async def held(folder: Path, name: str) -> tuple[Job, bytes]:
+    """The training of a classifier, and its stored examples."""
+    leases, heads = [await connect(f"{folder}/{part}") for part in ("leases", "heads")]
+    job = await Jobs(leases).get(only("training", name))
+    assert job is not None
+    table = KeyedTable(heads, "job_examples", key=pa.string(), examples=pa.binary())
+    row = await table.get(job.details["key"])
+    assert row is not None
+    return job, row["examples"]
 
 
 @pytest.fixture(scope="module")
@@ -120,7 +123,7 @@ def test_bad_examples_are_reported_and_deleted(pair: tuple[Server, Server], fold
     assert "input 9 is empty" in said["training"]["error"]
     assert "PUT" in said["training"]["hint"]
     # the deletion of the examples follows the end of the job
-    wait_until(lambda: stored(folder / "index" / "heads") == 0, 30)
+    wait_until(lambda: stored(folder / "index") == 0, 30)
     assert "PUT" in call(two, "POST", "/classifiers/bad/retrain", status=409)["error"]
     refused = classify(two, 409, inputs="a", classifier="bad")
     assert "not trained yet" in refused["error"]
@@ -148,7 +151,7 @@ def test_another_replica_shows_and_ends_a_job(
     before = outcomes(one, "cancelled")
     call(two, "DELETE", "/classifiers/long", status=204)
     call(one, "GET", "/classifiers/long", status=404)
-    assert stored(folder / "index" / "heads") == 0
+    assert stored(folder / "index") == 0
     for _ in range(300):
         if outcomes(one, "cancelled") > before:
             break
@@ -161,8 +164,8 @@ def age(folder: Path, seconds: float) -> None:
     """Make all jobs' heartbeats this much older."""
 
     async def pass_by() -> None:
-        database = await lancedb.connect_async(str(folder))
-        table = await database.open_table("jobs")
+        database = await lancedb.connect_async(str(folder / "leases"))
+        table = await database.open_table("work")
         await table.update(updates_sql={"heartbeat": f"heartbeat - {seconds}"})
 
     asyncio.run(pass_by())
@@ -183,13 +186,13 @@ def test_another_replica_takes_over_the_training_of_a_killed_one(
     assert said["training"]["state"] == "running"
     call(two, "POST", "/classifiers/killed/retrain", status=409)
     assert outcomes(two, "lost") == 0
-    age(folder / "index" / "heads", LOST_SECONDS + 1)
+    age(folder / "index", LOST_SECONDS + 1)
     done = until(two, "killed", lambda said: "training" not in said)
     assert done["labels"] == {"money": 10, "sport": 10}
     assert outcomes(two, "lost") == 1
-    assert "training_resumed" in two.log.read_text()
+    assert "job_resumed" in two.log.read_text()
     # the deletion of the examples follows the end of the job
-    wait_until(lambda: stored(folder / "index" / "heads") == 0, 30)
+    wait_until(lambda: stored(folder / "index") == 0, 30)
 
 
 # the last test of this file: it ends the other replica of the pair
@@ -201,11 +204,7 @@ def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
     until(two, "left", lambda said: said["training"]["stage"] == "embedding")
     two.process.send_signal(signal.SIGTERM)
     assert two.process.wait(60) == 0
-    there = jobs(folder / "index" / "heads")
-    job = asyncio.run(there.get("left"))
-    assert job is not None
-    assert job.state == "lost"
-    examples = asyncio.run(there.examples(job))
-    assert examples is not None
-    assert examples.inputs == long["inputs"]
+    job, blob = asyncio.run(held(folder / "index", "left"))
+    assert job.state == "left"
+    assert Examples.from_bytes(blob).inputs == long["inputs"]
     assert "Traceback" not in two.log.read_text()

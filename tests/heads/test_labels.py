@@ -19,7 +19,7 @@ from docsplit.heads.examples import Examples
 from docsplit.heads.network import Network
 from export.heads import add_head
 from service.errors import InvalidError
-from service.learning.gathering import gather
+from service.learning.examples import gather
 from tests.conftest import Server, serving, wait_until
 from tests.heads.conftest import PACKAGING, TYPING
 from tests.index.conftest import call, upsert

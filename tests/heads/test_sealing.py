@@ -17,7 +17,7 @@ from service.bulk.check import check
 from service.errors import StoreError
 from service.index import sql
 from service.index.storage.database import connect
-from service.learning.store import Head, Heads
+from service.learning.heads import Head, Heads
 from tests.integrity.stores import open_indexes
 
 NETWORK = Network((np.ones((4, 2), np.float32),), (np.zeros(2, np.float32),))

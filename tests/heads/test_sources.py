@@ -11,7 +11,7 @@ import pytest
 from service.errors import InvalidError, OverloadedError
 from service.index import commits
 from service.index.documents import Index
-from service.learning import gathering, sources
+from service.learning import examples as sources
 from service.learning.labels import Labelled
 from tests.index.graphs import filled
 from tests.index.processes import Replicas, record
@@ -72,7 +72,7 @@ def test_a_document_that_is_deleted_between_two_reads_is_left_out(
                 with pytest.raises(InvalidError, match=r"1 of 5 are not in .* at position 4"):
                     await sources.documents(index, names)
                 continue
-            examples, vectors = await gathering.gather(indexes, None, labelled)
+            examples, vectors = await sources.gather(indexes, None, labelled)
             assert examples.inputs == [f"The text {name}." for name in names[:-1]]
             assert (examples.labels, len(vectors)) == ([["a"], ["a"], ["b"], ["b"]], 4)
 

@@ -25,7 +25,7 @@ from service.index.leases import Leases
 from service.index.rows.schema import identity
 from service.index.rows.vectors import vector_matrix
 from service.index.storage.database import Database, table_names
-from service.learning.store import Head, Heads
+from service.learning.heads import Head, Heads
 from tests import forked
 from tests.conftest import ROOT, Server, serving
 from tests.index.conftest import call, count, upsert

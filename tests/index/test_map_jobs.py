@@ -15,7 +15,8 @@ import pytest
 from features.maps import background
 from features.maps.background import Mapping, NotInstalledError, Progress
 from service.errors import NotFoundError, UnavailableError
-from service.jobs.runner import Task
+from service.jobs.runner import Runner, Task
+from service.metrics import Metrics
 from tests.conftest import NIGHTLY, Server, until, wait_until
 from tests.index.conftest import call, upsert
 from tests.integrity import stores
@@ -163,7 +164,7 @@ def test_without_the_library_the_route_names_the_extra(monkeypatch: pytest.Monke
     monkeypatch.setattr(background, "find_spec", lambda _: None)
     nothing: Any = None
     with pytest.raises(NotInstalledError, match=r"docsplit\[map\]") as refused:
-        asyncio.run(Mapping(nothing, nothing).begin("x", nothing, ""))
+        asyncio.run(Mapping(nothing, Runner(nothing), Metrics()).begin("x", nothing, ""))
     assert refused.value.status == 501
 
 
@@ -192,13 +193,14 @@ def test_a_job_of_a_deleted_index_says_so_and_starts_no_process(
 
         monkeypatch.setattr(background, "_computed", ends_early)
         store: Any = SimpleNamespace(indexes=opened, path=str(tmp_path))
-        runner: Any = SimpleNamespace(begin=begin)
+        runner: Any = SimpleNamespace(begin=begin, register=lambda _: None)
+        attempt: Any = None
         index = await indexes.open("x")
-        await Mapping(store, runner)._begin("x", index, "")
+        await Mapping(store, runner, Metrics())._begin("x", index, "")
         if not during:
             await indexes.drop("x")
         with pytest.raises(NotFoundError, match="no index of that name"):
-            await begun[0].work()
+            await begun[0].work(attempt)
         assert started == ([index.table.name] if during else [])
 
     stores.run(scenario())

@@ -15,7 +15,7 @@ from docsplit.heads.network import Network
 from docsplit.heads.pairs import FEATURES
 from docsplit_client import Client
 from service.index.link_graph import Graph
-from service.learning.missing import page
+from service.learning.citations import missing as page
 from tests.conftest import Server
 from tests.index.conftest import FIELDS, call, upsert
 from tests.index.graphs import filled

@@ -29,7 +29,7 @@ from service.index.rows.checksums import Part
 from service.index.rows.fields import FieldType
 from service.index.rows.records import Record, encoded
 from service.index.rows.vectors import vector_matrix
-from service.learning.store import Head, Heads
+from service.learning.heads import Head, Heads
 
 REVISION = "a" * 64
 DIMENSIONS = 8

@@ -20,7 +20,7 @@ from service.index.query import search
 from service.index.query.reading import Query
 from service.index.rows.checksums import Part, faults
 from service.index.rows.versions import microseconds
-from service.learning import sources
+from service.learning import examples as sources
 from tests import forked
 from tests.conftest import NIGHTLY, ROOT
 from tests.integrity import stores

@@ -18,7 +18,7 @@ from service.index.query import search
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.reading import Query
 from service.index.reembed import Follower
-from service.learning.store import Heads
+from service.learning.heads import Heads
 from tests.integrity import stores
 from tests.integrity.stored import make
 

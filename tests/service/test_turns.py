@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from service.errors import OverloadedError
-from service.server.routes.trainings import MOST_WAITING, Turn
+from service.server.routes.turns import MOST_WAITING, Turn
 
 
 def test_a_job_waits_behind_requests_that_fill_the_queue() -> None:

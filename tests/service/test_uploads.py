@@ -14,7 +14,7 @@ import pytest
 from starlette.types import Message, Scope
 
 from features.files import form
-from features.files.background import MOST_JOBS, STOPPED, Uploads, Wish
+from features.files.background import LOST, MOST_JOBS, STOPPED, UploadOptions, Uploads
 from features.files.progress import Progress
 from features.files.spool import Spool, Upload
 from service.embedding.batching.clients import Client
@@ -24,8 +24,8 @@ from service.index.indexes import connect
 from service.index.leases import SILENT_SECONDS, Silence
 from service.index.sql import Sql
 from service.jobs import runner
-from service.jobs.runner import Runner
-from service.jobs.table import KEEP_JOBS, KEEP_SECONDS, LOST, LOST_SECONDS, Job, Jobs, State
+from service.jobs.runner import Runner, State
+from service.jobs.table import KEEP_JOBS, KEEP_SECONDS, LOST_SECONDS, Job, Jobs
 from service.metrics import Metrics
 from service.server.edge.layer import Edge
 from service.server.lifecycle import Service
@@ -145,7 +145,7 @@ class Place:
     def __init__(self, folder: Path) -> None:
         self.path = str(folder)
         self.metrics = Metrics()
-        self.jobs = Runner(self, self.metrics)  # type: ignore[arg-type]
+        self.jobs = Runner(self)  # type: ignore[arg-type]
 
     async def database(self, part: str) -> Any:
         return await connect(f"{self.path}/{part}")
@@ -161,8 +161,8 @@ class Place:
         upload = await uploads.open()
         body = part("a.txt", b"text") + b"--x--\r\n"
         await form.receive(pieces(body, 100), TYPE, upload, 1000)
-        wish = Wish("index", "uid", None)
-        return await uploads.begin(upload, wish, self, "", lambda _: None)  # type: ignore[arg-type]
+        options = UploadOptions("index", "uid", None)
+        return await uploads.begin(upload, options, self, "", lambda _: None)  # type: ignore[arg-type]
 
     def ended(self, state: str) -> float | None:
         labels = {"kind": "files", "state": state}
@@ -224,8 +224,8 @@ def test_a_search_for_links_ends_with_its_job(tmp_path: Path, fault: Exception |
         # no document, so no index is needed
         body = part("a.exe", b"MZ") + b"--x--\r\n"
         await form.receive(pieces(body, 100), TYPE, upload, 1000)
-        wish = Wish("index", "uid", None, find=find)
-        job = await uploads.begin(upload, wish, place, "", lambda _: None)  # type: ignore[arg-type]
+        options = UploadOptions("index", "uid", None, find=find)
+        job = await uploads.begin(upload, options, place, "", lambda _: None)  # type: ignore[arg-type]
         await searching.wait()
         if fault is None:
             await place.jobs.cancel(job.id)
@@ -250,26 +250,28 @@ def test_a_running_job_is_known_without_the_table(
     async def run() -> Job | None:
         end = asyncio.Event()
 
-        async def work() -> None:
+        async def work(_: runner.Attempt) -> None:
             await end.wait()
 
+        place.uploads()
         first, second = [
-            await place.jobs.begin(
-                runner.Task("files", "index", "", progress, work, lambda: None, STOPPED)
-            )
+            await place.jobs.begin(runner.Task("files", "index", "", progress, work))
             for _ in range(2)
         ]
-        await until(lambda: place.jobs.running(first.id) is not None)
+        await until(lambda: place.jobs._attempts[first.id].running.is_set())
         # it waits for the first
-        assert place.jobs.running(second.id) is None
+        waiting = await place.jobs.get(second.id)
+        assert waiting is not None
+        assert waiting.state == "queued"
         progress.done = 2
-        known = place.jobs.running(first.id)
+        with monkeypatch.context() as patch:
+            patch.setattr(place.jobs, "jobs", None)
+            known = await place.jobs.get(first.id)
         assert known is not None
         assert (known.state, known.progress["done"]) == ("running", 2)
         end.set()
         await until(lambda: not place.jobs._tasks)
-        assert place.jobs.running(first.id) is None
-        return await (await place.jobs.jobs()).get(first.id)
+        return await place.jobs.get(first.id)
 
     job = asyncio.run(run())
     assert job is not None
@@ -298,16 +300,18 @@ def test_a_job_whose_replica_is_gone_has_failed(tmp_path: Path, state: State, ah
 
     async def scenario() -> None:
         nonlocal passed
-        jobs = Jobs(await connect(str(tmp_path)))
+        place = Place(tmp_path)
+        place.uploads()
+        jobs = await place.jobs.jobs()
         jobs._silence = Silence(lambda: passed)
         made = await jobs.add("files", "index", "key one", COUNTS)
+        assert made is not None
         every = runner.HEARTBEAT_SECONDS if state == "running" else runner.WAITING_SECONDS
 
         async def shown() -> Job:
-            held = await jobs.get(made.id)
+            held = await place.jobs.get(made.id)
             assert held is not None
-            assert len(await jobs.open("files", "index")) == int(not jobs.present(held).ended)
-            return jobs.present(held)
+            return held
 
         # however wrong the clock of its replica is
         for beat in range(5):
@@ -318,7 +322,11 @@ def test_a_job_whose_replica_is_gone_has_failed(tmp_path: Path, state: State, ah
             assert (await shown()).state == state
         passed += LOST_SECONDS
         lost = await shown()
-        assert (lost.state, lost.error) == ("failed", LOST["files"])
+        assert (lost.state, lost.error) == ("failed", LOST)
+        assert (await place.jobs.listed())[0].state == "failed"
+        # from now on the table says so
+        assert await place.jobs.unended("files", "index") is None
+        assert (await jobs.all(["files"]))[0].error == LOST
 
     asyncio.run(scenario())
 
@@ -330,10 +338,11 @@ def test_a_job_that_another_process_left_long_ago_has_soon_failed(tmp_path: Path
         nonlocal passed
         jobs = Jobs(await connect(str(tmp_path)))
         jobs._silence = Silence(lambda: passed)
-        job = Job("a", "map", "x", "", "running", COUNTS, "", 1000.0, time.time() - 3600, {})
-        assert jobs.present(job).state == "running"
+        times = 1000.0, time.time() - 3600
+        job = Job("a", "map", "x", "", "a", 1, "running", COUNTS, "", *times, {})
+        assert not jobs.lost(job)
         passed += SILENT_SECONDS
-        assert jobs.present(job).state == "failed"
+        assert jobs.lost(job)
 
     asyncio.run(scenario())
 
@@ -341,14 +350,24 @@ def test_a_job_that_another_process_left_long_ago_has_soon_failed(tmp_path: Path
 def test_old_jobs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     async def made() -> list[str]:
         jobs = Jobs(await connect(str(tmp_path)))
-        ids = [(await jobs.add("files", "index", "", COUNTS)).id for _ in range(3)]
+
+        async def add() -> str:
+            job = await jobs.add("files", "index", "", COUNTS)
+            assert job is not None
+            return job.id
+
+        await jobs.add("training", "of-the-name", "", COUNTS, single=True)
+        await jobs._table.change(Sql("true"), heartbeat=0.0)
+        ids = [await add() for _ in range(3)]
         old = time.time() - KEEP_SECONDS - 1
         await jobs._table.change(sql.compare("id", "=", ids[1]), heartbeat=old)
-        ids.append((await jobs.add("files", "index", "", COUNTS)).id)
-        assert [job.id for job in await jobs.all()] == [ids[3], ids[2], ids[0]]
+        ids.append(await add())
+        assert [job.id for job in await jobs.all(["files"])] == [ids[3], ids[2], ids[0]]
         monkeypatch.setattr("service.jobs.table.KEEP_JOBS", 2)
-        ids.append((await jobs.add("files", "index", "", COUNTS)).id)
-        assert [job.id for job in await jobs.all()] == [ids[4], ids[3], ids[2]]
+        ids.append(await add())
+        assert [job.id for job in await jobs.all(["files"])] == [ids[4], ids[3], ids[2]]
+        # the last training of a classifier stays
+        assert len(await jobs.all(["training"])) == 1
         return ids
 
     assert len(asyncio.run(made())) < KEEP_JOBS

@@ -17,7 +17,7 @@ from docsplit.windowing.pooling import Vectors
 from service.index.documents import Index
 from service.index.indexes import Indexes, Model, connect
 from service.index.rows.records import Encoding, Record
-from service.learning.citing import search_of
+from service.learning.citations import search_of
 from training.heads import searches
 
 DIMENSIONS = 16

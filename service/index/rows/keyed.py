@@ -100,7 +100,7 @@ class KeyedTable:
         result = await _persistent(table, lambda: table.update(values, where=where))
         return bool(result.rows_updated)
 
-    async def delete(self, where: Expr) -> None:
+    async def delete(self, where: Expr | Sql) -> None:
         """Delete the rows that meet a condition."""
         table = await self._database.find(self.name, still=True)
         if table is not None:

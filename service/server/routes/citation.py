@@ -19,13 +19,13 @@ from service.server.bodies.query import Source
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
-from service.server.routes.trainings import TURN
+from service.server.routes.turns import TURN
 
 Inputs = Literal["features", "vectors"]
 
 if TYPE_CHECKING:
     from service.index.documents import Index
-    from service.learning.store import Head
+    from service.learning.heads import Head
 
 router = APIRouter(
     prefix="/indexes/{name}/citation",
@@ -72,7 +72,7 @@ async def train_citation_head(
         index = await indexes.open(name)
         from docsplit.heads.citation import learn
         from service.index.link_graph import Graph
-        from service.learning.citing import examples
+        from service.learning.citations import examples
 
         started = time.monotonic()
         searches, total, citing = await examples(Graph(index, indexes.found_links, links))
@@ -84,7 +84,7 @@ async def train_citation_head(
             raise InvalidError(str(error), "links") from error
         seconds = time.monotonic() - started
         report = learnt.report | {"links_from": links, "training_seconds": seconds}
-        from service.learning.store import Head
+        from service.learning.heads import Head
 
         uid = index.identity.uid
         revision = index.identity.revision

@@ -31,13 +31,13 @@ from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.lifecycle import Service
 from service.server.routes import inference
-from service.server.routes.labelling.examples import gathered, given
-from service.server.routes.trainings import TURN
+from service.server.routes.turns import TURN
 
 if TYPE_CHECKING:
     from docsplit.heads.network import Learnt
-    from service.learning.jobs import Job
-    from service.learning.store import Head
+    from service.learning.heads import Head
+    from service.learning.labels import Labelled
+    from service.learning.trainings import Training
 
 router = APIRouter(
     route_class=BodyRoute,
@@ -89,10 +89,10 @@ async def train_classifier(
                     "inputs",
                     "model",
                 )
-            from service.learning import sources
+            from service.learning.examples import documents
 
             reserve = inference.reserving(request)
-            texts, vectors = await sources.documents(index, body.ids or [], reserve=reserve)
+            texts, vectors = await documents(index, body.ids or [], reserve=reserve)
     else:
         texts = body.inputs or []
     for position, text in enumerate(texts):
@@ -124,15 +124,14 @@ async def retrain_classifier(
     With labels that people gave (``/labels``) the training runs in the background.
     """
     service = inference.service_of(request)
-    heads = service.heads
+    trainings = service.trainings
     async with deadline.within(request):
-        classifiers = await heads.classifiers()
+        classifiers = await service.heads.classifiers()
         classifiers.require_free(name)
-        jobs = await heads.jobs()
-        await jobs.require_idle(name)
-        job = await jobs.get(name)
+        await trainings.require_idle(name)
+        training = await trainings.get(name)
         reserve = inference.reserving(request)
-        stored = await jobs.examples(job, reserve) if job is not None else None
+        stored = None if training is None else await trainings.examples(training, reserve)
         resumed = stored is not None
         if stored is None:
             with suppress(NotFoundError):
@@ -144,12 +143,15 @@ async def retrain_classifier(
                 "multi_label",
             )
         known = None
-        labelled = await given(request, name)
+        labelled = await _given(request, name)
         if labelled or (stored is not None and stored.labelled_in):
-            examples, known = await gathered(request, stored, labelled, multi_label, reserve)
+            from service.learning.examples import gather
+
+            indexes = await service.store.indexes()
+            examples, known = await gather(indexes, stored, labelled, multi_label, reserve)
         elif stored is not None:
             examples = stored
-        elif job is not None:
+        elif training is not None:
             raise ConflictError(
                 "the classifier has no examples: its training failed because of them; PUT it again"
             )
@@ -162,10 +164,11 @@ async def retrain_classifier(
 @router.get("", responses=documented(401, 422, 503))
 async def list_classifiers(request: Request) -> ClassifiersOut:
     """Names of all classifiers that the key may use or train."""
-    heads = inference.service_of(request).heads
+    service = inference.service_of(request)
+    heads = service.heads
     async with deadline.within(request):
         # in this order: a training that ends in between is in both lists, never in neither
-        names = set(await (await heads.jobs()).names())
+        names = set(await service.trainings.names())
         names.update(await (await heads.classifiers()).names())
         fresh = await (await heads.labels()).classifiers() - names
     either = (Right.USE_CLASSIFIERS, Right.TRAIN_CLASSIFIERS)
@@ -180,8 +183,7 @@ async def describe_classifier(request: Request, name: Name) -> ClassifierOut:
     """The measurements from a classifier's training, and the progress of a running one."""
     service = inference.service_of(request)
     async with deadline.within(request):
-        job = await (await service.heads.jobs()).get(name)
-        return await _describe(service, name, job)
+        return await _describe(service, name, await service.trainings.get(name))
 
 
 @router.get("/{name}/network", responses=_NETWORK, response_model=None, response_class=Response)
@@ -200,11 +202,8 @@ async def delete_classifier(request: Request, name: Name) -> None:
     service = inference.service_of(request)
     async with deadline.within(request):
         (classifiers := await service.heads.classifiers()).require_free(name)  # before any change
-        jobs = await service.heads.jobs()
-        await service.background.cancel(name)
-        if (job := await jobs.get(name)) is not None:
-            await jobs.remove(job)
-        existed = await (await service.heads.labels()).forget(name) or job is not None
+        existed = await service.trainings.remove(name)
+        existed = await (await service.heads.labels()).forget(name) or existed
         try:
             await classifiers.delete(name)
         except NotFoundError:
@@ -259,23 +258,22 @@ async def _train(
             # make sure that it exists before the answer reports success
             await service.heads.unlabelled(examples, encoder.revision)
             known = known if vectors is None else list(vectors)
-            job = await service.background.start(name, examples, known)
+            training = await service.trainings.start(name, examples, known)
             response.status_code = 202
             response.headers["location"] = f"/classifiers/{name}"
-            return await _describe(service, name, job)
+            return await _describe(service, name, training)
     TURN.check_room()
     async with deadline.within(request):
-        jobs = await service.heads.jobs()
-        await jobs.require_idle(name)
+        await service.trainings.require_idle(name)
     if vectors is None:
         with layers.stored():
             vectors = inference.vectors(await inference.embed(request, texts, encoder=encoder))
     async with deadline.within(request), TURN.taken():
         head = await _learn(request, encoder.revision, name, examples, vectors)
-        former = await jobs.get(name)
+        former = await service.trainings.get(name)
         if former is not None and former.state != "running":
-            await jobs.remove(former)
-    return _described(service, name, head, None)
+            await service.trainings.remove(name)
+    return _described(service, head)
 
 
 async def _learn(
@@ -283,7 +281,7 @@ async def _learn(
 ) -> Head:
     service = inference.service_of(request)
     heads = await service.heads.classifiers()
-    from service.learning.store import Head
+    from service.learning.heads import Head
 
     expiry = deadline.of(request)
     further = await service.heads.unlabelled(examples, revision)
@@ -299,26 +297,40 @@ async def _learn(
     return await heads.put(head, examples)
 
 
-async def _describe(service: Service, name: str, job: Job | None) -> ClassifierOut:
+async def _given(request: Request, classifier: str) -> list[Labelled]:
+    """A classifier's labelled documents.
+
+    Raises:
+        ForbiddenError: the key may not read one of their indexes.
+    """
+    service = inference.service_of(request)
+    labelled = await (await service.heads.labels()).all(classifier)
+    if labelled:
+        aliases = await (await service.store.indexes()).aliases.all()
+        for index in {aliases.get(one.index, one.index) for one in labelled}:
+            rights.require(request, Right.READ_INDEXES, index)
+    return labelled
+
+
+async def _describe(service: Service, name: str, training: Training | None) -> ClassifierOut:
     try:
         head = await (await service.heads.classifiers()).get(name)
     except NotFoundError:
-        if job is None:
+        if training is None:
             raise
-        head = None
-    if head is not None and job is not None and head.uid == job.uid:
+        return ClassifierOut(name=name, training=_training(name, training))
+    if training is not None and head.uid == training.uid:
         # the training is done, but its replica ended before it could report that
-        job = None
-    return _described(service, name, head, job)
+        training = None
+    described = _described(service, head)
+    if training is not None:
+        described.training = _training(name, training)
+    return described
 
 
-def _described(service: Service, name: str, head: Head | None, job: Job | None) -> ClassifierOut:
-    training = None if job is None else _training(name, job)
-    if head is None:
-        return ClassifierOut(name=name, training=training)
+def _described(service: Service, head: Head) -> ClassifierOut:
     return ClassifierOut(
-        name=name,
-        training=training,
+        name=head.name,
         revision=head.revision,
         current=head.revision in service.encoders.revisions,
         bundled=head.bundled,
@@ -328,20 +340,19 @@ def _described(service: Service, name: str, head: Head | None, job: Job | None) 
     )
 
 
-def _training(name: str, job: Job) -> TrainingOut:
+def _training(name: str, training: Training) -> TrainingOut:
     hints = {
         "running": None,
         "failed": "fix the examples and PUT them again"
-        if not job.key
+        if not training.key
         else f"POST /classifiers/{name}/retrain tries again with the stored examples",
         "lost": f"another replica takes it over soon; POST /classifiers/{name}/retrain does so now",
     }
     return TrainingOut(
-        state=job.state,
-        stage=job.stage,
-        done=job.done,
-        total=job.total,
-        started=datetime.fromtimestamp(job.started, UTC),
-        error=job.error or None,
-        hint=hints[job.state],
+        state=training.state,
+        stage=training.stage,
+        **training.job.progress,
+        started=datetime.fromtimestamp(training.job.started, UTC),
+        error=training.job.error or None,
+        hint=hints[training.state],
     )

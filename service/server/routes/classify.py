@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,12 +14,12 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from docsplit.heads import examples as bounds
 from docsplit.heads.examples import UNSURE
-from docsplit.heads.network import Floats
+from docsplit.heads.network import Floats, Scorer
+from docsplit.windowing.pooling import Vectors, normalise
 from service import executors
-from service.embedding.embedder import Embedded
+from service.embedding.embedder import Document, Embedded
 from service.errors import ConflictError, InvalidError, NotFoundError
 from service.keys.file import Right
-from service.learning import explain
 from service.server.bodies.fields import Flag, Inputs
 from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import INDEX_NAME
@@ -28,8 +28,13 @@ from service.server.edge.errors import documented
 from service.server.routes import inference
 
 if TYPE_CHECKING:
-    from service.learning.store import Head
+    from numpy.typing import NDArray
 
+    from service.learning.heads import Head
+
+# windows that explain an answer, and windows times outputs that are scored at once
+WINDOWS = 3
+PART_SCORES = 1_000_000
 # documents times labels: above this, a thread computes and the event loop stays free
 MOST_SCORES_AT_ONCE = 20_000
 JSON = "application/json"
@@ -173,7 +178,7 @@ def _answers(head: Head, body: ClassifyRequest, result: Embedded, flat: bool) ->
             if body.explain:
                 best = int(certain.argmax())
                 prior = head.share(head.labels[best])
-                windows = explain.decisive(head.network, best, document, prior)
+                windows = decisive(head.network, best, document, prior)
                 answer.append({"labels": labels, "windows": [asdict(w) for w in windows]})
             else:
                 answer.append(labels)
@@ -212,8 +217,51 @@ async def trained_head(request: Request, name: str | None) -> Head:
         try:
             return await heads.current(name, service.encoders.revisions, hint)
         except NotFoundError:
-            if await (await service.heads.jobs()).get(name) is None:
+            if await service.trainings.get(name) is None:
                 raise
         raise ConflictError(
             "the classifier is not trained yet: GET /classifiers/{name} shows its progress"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Contribution:
+    """A window, by its first character and one past its last, and its contribution."""
+
+    start: int
+    end: int
+    contribution: float
+
+
+def decisive(network: Scorer, output: int, document: Document, prior: float) -> list[Contribution]:
+    """Up to three windows that contribute most to an output, the strongest first.
+
+    A window's contribution is the fall of the output's probability when the window is left out of
+    the weighted mean (occlusion; Zeiler and Fergus 2014). The result leaves out windows
+    without a positive contribution, except the strongest. A document of one window would leave
+    nothing: its contribution is the probability minus ``prior``, the output's share of examples.
+    """
+    windows = document.windows
+    whole = float(network.probabilities(normalise(document.vector())[None])[0, output])
+    if len(windows) == 1:
+        return [Contribution(windows[0].start, windows[0].end, whole - prior)]
+    left = without(document.matrix(), np.array([window.weight for window in windows]))
+    rows = max(1, PART_SCORES // network.shape[1])
+    falls = whole - np.concatenate(
+        [
+            network.probabilities(left[first : first + rows])[:, output]
+            for first in range(0, len(left), rows)
+        ]
+    )
+    order = np.argsort(-falls, kind="stable")[:WINDOWS].tolist()
+    return [
+        Contribution(windows[i].start, windows[i].end, float(falls[i]))
+        for place, i in enumerate(order)
+        if place == 0 or falls[i] > 0
+    ]
+
+
+def without(windows: Vectors, weights: NDArray[np.float64]) -> Vectors:
+    """The document's unit vector without each of its windows in turn, ``[windows, dimensions]``."""
+    weighted = windows.astype(np.float64) * weights[:, None]
+    return normalise((weighted.sum(axis=0) - weighted).astype(np.float32))

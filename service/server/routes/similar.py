@@ -214,7 +214,7 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
         filters.check(body.facets, index.identity.fields)
         texts, headers = await _embedded(request, body, index)
         from service.index.link_graph import Graph, coupled
-        from service.learning.citing import citation
+        from service.learning.citations import citation
 
         profile = None
         if body.adapt and body.mode in ("cosine", "hybrid"):

@@ -5,12 +5,12 @@ from __future__ import annotations
 import sys
 
 from service import __main__ as service
-from service.learning import background
+from service.jobs import runner
 
 
 def main(arguments: list[str] | None = None) -> int:
     """Serve as ``docsplit-serve`` does."""
-    background.HEARTBEAT_SECONDS = 0.3
+    runner.HEARTBEAT_SECONDS = 0.3
     return service.main(arguments)
 
 

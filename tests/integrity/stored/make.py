@@ -22,7 +22,7 @@ from service.index import commits
 from service.index.indexes import Indexes, Model, connect
 from service.index.maintenance import optimize
 from service.index.rows.records import Encoding, Record
-from service.learning.store import Head, Heads
+from service.learning.heads import Head, Heads
 
 REVISION = "a" * 64
 DIMENSIONS = 8

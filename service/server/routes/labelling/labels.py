@@ -136,7 +136,7 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
                 )
         indexes = await inference.service_of(request).store.indexes()
         from service.index.rows import keyed
-        from service.learning import sources
+        from service.learning.examples import present
 
         held = await heads.labels()
         names = {body.index, *await keyed.names(indexes, source)}
@@ -145,7 +145,7 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
         # labels outlive their index, and can still be removed
         if wanted or not await held.ids(name, names):
             index = await indexes.open(source, still=True)
-            missing = {*wanted} - {*await sources.present(index, wanted)}
+            missing = {*wanted} - {*await present(index, wanted)}
         if missing:
             place = next(place for place, one in enumerate(given) if one in missing)
             raise InvalidError(

@@ -64,12 +64,11 @@ async def suggest_documents(
                 "the classifier's bundle"
             )
         where = compile_filter(body.filter, index.identity.fields) if body.filter else None
-        jobs = await service.heads.jobs()
         labelled = await (await service.heads.classifiers()).labelled(name)
         # a training that runs, or waits to resume, has labels as well
-        job = await jobs.get(name)
-        if job is not None:
-            labelled |= await jobs.labelled(job)
+        training = await service.trainings.get(name)
+        if training is not None:
+            labelled |= await service.trainings.labelled(training)
         from service.index.rows import keyed
         from service.learning.suggest import suggest
 

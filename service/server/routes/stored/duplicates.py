@@ -16,7 +16,7 @@ from service.server.edge import deadline, rights
 from service.server.edge.errors import written
 from service.server.routes import inference
 from service.server.routes.stored.documents import THRESHOLD
-from service.server.routes.trainings import Turn
+from service.server.routes.turns import Turn
 
 router = APIRouter(
     route_class=BodyRoute,

@@ -23,7 +23,7 @@ from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
 from service.server.routes.stored import documents
-from service.server.routes.trainings import Turn
+from service.server.routes.turns import Turn
 
 if TYPE_CHECKING:
     from service.index.found_links import Names, Report

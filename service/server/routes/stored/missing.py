@@ -18,10 +18,10 @@ from service.server.edge.errors import documented
 from service.server.routes import inference
 from service.server.routes.citation import citation_head
 from service.server.routes.stored.links import PlaceOut, place
-from service.server.routes.trainings import Turn
+from service.server.routes.turns import Turn
 
 if TYPE_CHECKING:
-    from service.learning.missing import Missing
+    from service.learning.citations import Missing
 
 router = APIRouter(
     prefix="/indexes/{name}/links/missing",
@@ -82,13 +82,15 @@ async def list_missing_citations(
         index = await indexes.open(name, still=True)
         head = await citation_head(request, index, name)
         from service.index.link_graph import Graph
-        from service.learning import missing
+        from service.learning import citations
 
         graph = Graph(index, indexes.found_links, links)
         counted = replace(graph, source=head.report.get("links_from", "given"))
         now = time.monotonic()
         until = now + _SHARE * (deadline.of(request) - now)
-        page = await missing.page(graph, head.network, counted, after, documents, threshold, until)
+        page = await citations.missing(
+            graph, head.network, counted, after, documents, threshold, until
+        )
     return json_response(
         {
             "citations": [_pair(pair) for pair in page.citations],

@@ -1,28 +1,41 @@
-"""Trained classifiers in a LanceDB table that every replica sees."""
+"""Heads: those of a LanceDB table that every replica sees, and those of the bundles."""
+
+from __future__ import annotations
 
 import asyncio
 import zlib
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Literal
 from zipfile import BadZipFile
 
+import numpy as np
 import pyarrow as pa
 import structlog
 from cachetools import LRUCache
-from lancedb.expr import col, lit
 
+from docsplit.bundles.format import Bundle
+from docsplit.engines.telemetry import block_telemetry
 from docsplit.heads import network
 from docsplit.heads.examples import Examples, digests, unpacked
-from docsplit.heads.network import Network, Scorer
+from docsplit.heads.network import Floats, Kind, Network, Scorer
+from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.errors import ConflictError, NotFoundError, StoreError
+from service.index import sql
 from service.index.rows.keyed import KeyedTable
+from service.index.sql import Sql
 from service.index.storage.database import Database
 from service.logs import outline
 
+if TYPE_CHECKING:
+    from onnxruntime import InferenceSession
+
 log = structlog.get_logger("docsplit.index")
+
+HeadKind = Literal["classifier", "citation"]
 
 # limit of the heads of one kind that a process keeps in memory
 _LOADED_BYTES = 64_000_000
@@ -116,6 +129,27 @@ class Heads:
         Raises:
             ConflictError: the bundle has a head of that name.
         """
+        stored = await self._put(head, examples, True)
+        await self._table.tidy()
+        return stored
+
+    async def put_over(self, head: Head, examples: Examples, former: str | None) -> bool:
+        """Store a head, unless another head than a former one has its name; whether it did.
+
+        Args:
+            former: the ``uid`` of that head; None if there was none.
+        """
+        condition = False if former is None else sql.compare("target.uid", "=", former)
+        await self._put(head, examples, condition)
+        await self._table.tidy()
+        return await self.uid(head.name) == head.uid
+
+    async def uid(self, name: str) -> str | None:
+        """The ``uid`` of the stored head of a name; None without one."""
+        row = await self._table.get(name, ["uid"])
+        return None if row is None else row["uid"]
+
+    async def _put(self, head: Head, examples: Examples | None, replacing: bool | Sql) -> Head:
         self.require_free(head.name)
         if not isinstance(head.network, Network):
             raise TypeError("a graph of the bundle is not stored")
@@ -133,10 +167,9 @@ class Heads:
             "examples": blob,
         }
         row["report"] = network.sealed(row)
-        await self._table.put(row)
+        await self._table.put(row, replace=replacing)
         # before older versions are removed
         await self._table.sync()
-        await self._table.tidy()
         return head
 
     async def names(self) -> list[str]:
@@ -244,7 +277,9 @@ class Heads:
 
     async def withdraw(self, name: str, uid: str) -> None:
         """Delete the head of one training, unless another head has replaced it."""
-        await self._table.delete(self._table.of(name) & col("uid").eq(lit(uid)))
+        await self._table.delete(
+            sql.every(sql.compare("name", "=", name), sql.compare("uid", "=", uid))
+        )
         await self._table.sync()
 
     async def _history(self, head: Head) -> list[dict[str, Any]]:
@@ -271,3 +306,72 @@ class Heads:
         if row is None:
             raise NotFoundError(f"there is no {self._kind} of that name")
         return row
+
+
+class Graph:
+    """A head's graph, with the interface of ``Network``.
+
+    Args:
+        content: of the ``.onnx`` file, because another training may replace the file.
+        kind: its activation.
+    """
+
+    def __init__(self, content: bytes, kind: Kind) -> None:
+        self._content = content
+        self._kind: Kind = kind
+
+    @property
+    def kind(self) -> Kind:
+        """The activation."""
+        return self._kind
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The numbers of inputs and outputs."""
+        session = self._session
+        return session.get_inputs()[0].shape[1], session.get_outputs()[0].shape[1]
+
+    def logits(self, inputs: Vectors) -> Vectors:
+        """``[rows, inputs]`` to ``[rows, outputs]``."""
+        return self._run("logits", inputs)
+
+    def probabilities(self, inputs: Vectors) -> Floats:
+        """Calibrated, ``[rows, outputs]``; rows of a softmax sum to 1."""
+        return self._run("probabilities", inputs).astype(np.float64)
+
+    def to_bytes(self) -> bytes:
+        """The content of the ``.onnx`` file."""
+        return self._content
+
+    def _run(self, output: str, inputs: Vectors) -> Vectors:
+        [found] = self._session.run([output], {"features": np.ascontiguousarray(inputs)})
+        return np.asarray(found, dtype=np.float32)
+
+    @cached_property
+    def _session(self) -> InferenceSession:
+        block_telemetry()
+        import onnxruntime
+
+        options = onnxruntime.SessionOptions()
+        options.intra_op_num_threads = 1
+        return onnxruntime.InferenceSession(
+            self._content, options, providers=["CPUExecutionProvider"]
+        )
+
+
+def bundled(bundle: Bundle, kind: HeadKind) -> list[Head]:
+    """The bundle's heads of a kind."""
+    revision = bundle.manifest.revision
+    return [
+        Head(
+            name=name,
+            uid=bundle.manifest.files[head.file].sha256,
+            revision=revision,
+            labels=head.labels,
+            report=head.report,
+            network=Graph(bundle.path(head.file).read_bytes(), head.activation),
+            bundled=True,
+        )
+        for name, head in bundle.manifest.heads.items()
+        if head.kind == kind
+    ]
