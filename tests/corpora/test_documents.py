@@ -28,6 +28,7 @@ from docsplit.corpora import files
 from docsplit.corpora.documents import (
     Document,
     Refused,
+    check_source,
     read_documents,
     read_links,
     read_texts,
@@ -412,3 +413,15 @@ def test_a_title_is_put_before_its_text() -> None:
     assert titled(found) == found
     for title in (None, "", " ", "First words."):
         assert titled(replace(given, title=title)) == replace(given, title=title)
+
+
+def test_a_folder_says_which_files_it_leaves_out(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    for name in ("a.txt", "b.png", "c.PNG", "Makefile", ".hidden"):
+        (tmp_path / name).write_text("a text")
+    check_source(tmp_path)
+    assert sorted(caplog.messages) == [
+        "left out: 1 of no ending, no known type",
+        "left out: 2 of .png, no known type",
+    ]
