@@ -23,7 +23,7 @@ from service.index.documents import LIVE, Index
 from service.index.maps import Floats, Integers, Map, Maps, Space
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
-from service.index.rows.schema import PREFIX
+from service.index.rows.fields import PREFIX
 from service.index.rows.vectors import vector_matrix
 
 NEIGHBOURS = 8

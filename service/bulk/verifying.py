@@ -17,9 +17,9 @@ from service.index.documents import Index
 from service.index.query.words import Vocabulary
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
-from service.index.rows.fields import FieldType, column
+from service.index.rows.fields import PREFIX, FieldType, column
 from service.index.rows.records import digest
-from service.index.rows.schema import PREFIX, identity
+from service.index.rows.schema import identity
 from service.index.storage.database import connect
 
 _BATCH = 1024

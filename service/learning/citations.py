@@ -30,7 +30,7 @@ from service.index.query.reading import Direction, Hit, Query
 from service.index.query.search import candidates, first, stored
 from service.index.rows import derived
 from service.index.rows.checksums import texts
-from service.index.rows.schema import PREFIX
+from service.index.rows.fields import PREFIX
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray

@@ -69,3 +69,14 @@ def test_the_library_itself_warns_about_a_subprocess() -> None:
     command = [sys.executable, "-c", WITHOUT_THE_FILTER]
     done = subprocess.run(command, capture_output=True, text=True, check=True, cwd=ROOT)
     assert "fork support" in done.stderr
+
+
+def test_a_service_that_only_embeds_does_not_load_it() -> None:
+    code = (
+        "import sys, service.server.serving;"
+        "print(sorted({'lancedb', 'pandas', 'sklearn'} & {*sys.modules}))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert done.stdout == "[]\n"

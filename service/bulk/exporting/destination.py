@@ -23,7 +23,7 @@ from docsplit.corpora.tables import DERIVED
 from service.errors import CommandError
 from service.index.documents import Index
 from service.index.rows import records
-from service.index.rows.schema import PREFIX
+from service.index.rows.fields import PREFIX
 from service.index.rows.vectors import (
     window_blobs,
     windows_column,

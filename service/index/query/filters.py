@@ -33,14 +33,14 @@ from pydantic import (
 
 from service.errors import InvalidError
 from service.index import sql
-from service.index.documents import Index
-from service.index.rows.fields import INT64, FieldType, column, declared, fits
-from service.index.rows.schema import PREFIX
+from service.index.rows.fields import INT64, PREFIX, FieldType, column, declared, fits
 from service.index.sql import Sign, Sql
 from service.unknown import field_names, unknown_name
 
 if TYPE_CHECKING:
     from lancedb.expr import Expr
+
+    from service.index.documents import Index
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,8 +274,6 @@ def _halved(parts: Sequence[Expr], either: bool) -> Expr:
 
 def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> list[Where]:
     from lancedb.expr import col
-
-    from service.index.rows.schema import PREFIX
 
     field, kind = given.field, fields.get(given.field)
     if kind is None:

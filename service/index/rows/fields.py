@@ -14,6 +14,8 @@ from service.errors import InvalidError
 FieldType = Literal["string", "integer", "number", "boolean", "date", "strings"]
 Scalar = str | int | float | bool
 
+# of the columns of declared fields
+PREFIX = "metadata_"
 INT64 = range(-(2**63), 2**63)
 MOST_KEYS = 64
 KEY_CHARACTERS = 64

@@ -17,8 +17,8 @@ from service.embedding.embedder import Document
 from service.index.rows import derived
 from service.index.rows.checksums import restate, seal, texts
 from service.index.rows.derived import NONE, Outline
-from service.index.rows.fields import FieldType, column
-from service.index.rows.schema import OPTIONAL, PREFIX
+from service.index.rows.fields import PREFIX, FieldType, column
+from service.index.rows.schema import OPTIONAL
 from service.index.rows.vectors import windows_column
 
 

@@ -1,26 +1,30 @@
-"""The Arrow schema of an index, its metadata, and the indexes over its columns."""
+"""The Arrow schema of an index, its metadata, and the indexes over its columns.
+
+Importing this module does not import LanceDB, which takes seconds and 90 MB: a service that only
+embeds does without it.
+"""
 
 from __future__ import annotations
 
 import json
 import uuid
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from lancedb.index import FTS, Bitmap, BTree, LabelList
-from lancedb.table import AsyncTable
 
 from docsplit.ranking.words import INDEX
 from service.errors import ConflictError, StoreError
 from service.index import sql
 from service.index.rows import derived
-from service.index.rows.fields import FieldType
+from service.index.rows.fields import PREFIX, FieldType
 from service.index.rows.vectors import windows_type
-from service.index.storage.database import conflicting
+
+if TYPE_CHECKING:
+    from lancedb.index import FTS, Bitmap, BTree, LabelList
+    from lancedb.table import AsyncTable
 
 FORMAT = "1"
-PREFIX = "metadata_"
 # Without it, two simultaneous upserts of one new id both insert a row, without an error.
 PRIMARY_KEY = {"lance-schema:unenforced-primary-key": "true"}
 
@@ -144,6 +148,10 @@ LACKING = sql.every(sql.LIVE, sql.negated(sql.given(derived.WORDS)))
 
 async def prepare(table: AsyncTable, *, again: bool = False) -> None:
     """Build the scalar and full-text indexes that a table lacks, or all of them again."""
+    from lancedb.index import FTS, BTree, LabelList
+
+    from service.index.storage.database import conflicting
+
     held = await indexed(table)
     wanted: dict[str, BTree | Bitmap | FTS | LabelList] = {"id": BTree(), "links": LabelList()}
     # until an upgrade has stored all words, searches read the texts' index of an earlier version
@@ -175,6 +183,8 @@ async def _filled(table: AsyncTable) -> bool:
 
 
 def _of_metadata(kind: pa.DataType) -> BTree | Bitmap | LabelList:
+    from lancedb.index import Bitmap, BTree, LabelList
+
     if pa.types.is_boolean(kind):
         return Bitmap()
     return LabelList() if pa.types.is_list(kind) else BTree()
