@@ -206,8 +206,8 @@ class Edge:
                 try:
                     self._check_head(exchange)
                 except ServiceError as error:
-                    answer = response(scope["path"], error)
-                    await answer(scope, exchange.receive, exchange.send)
+                    # in the native dialect for every path, as the OpenAPI document says of 431
+                    await response("", error)(scope, exchange.receive, exchange.send)
                 else:
                     await self._front(scope, exchange.receive, exchange.send)
         finally:
