@@ -7,16 +7,19 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Coroutine, Hashable
 from contextlib import asynccontextmanager, suppress
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import structlog
 from cachetools import LRUCache
 
 from service.index import sql
-from service.index.rows.keyed import KeyedTable, Row
 from service.index.sql import Sql
-from service.index.storage.database import Database
 from service.logs import outline
+
+if TYPE_CHECKING:
+    from service.index.rows.keyed import Row
+    from service.index.storage.database import Database
 
 log = structlog.get_logger("docsplit.index")
 
@@ -91,6 +94,9 @@ class Leases:
     """
 
     def __init__(self, database: Database) -> None:
+        # LanceDB takes seconds to import, and the service needs ``Silence`` at its start
+        from service.index.rows.keyed import KeyedTable
+
         columns = {"name": pa.string(), "holder": pa.string(), "expires": pa.float64()}
         self._table = KeyedTable(database, "leases", **columns)
         self._holder = uuid.uuid4().hex

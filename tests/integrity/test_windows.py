@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from service.index import commits, maintenance, row_cache
-from service.index.documents import Index, windows_of
+from service.index.documents import SIZE_COLUMNS, Index, windows_of
 from service.index.query import passages
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.passages import Form, Found, part_of, search
@@ -124,6 +124,8 @@ def test_a_row_that_moved_is_found_beside_one_that_contradicts_itself(
     async def later(*given: Any) -> pa.Table:
         """What a read finds after a compaction has moved its first row."""
         found = await take(*given)
+        if given[2] == SIZE_COLUMNS:
+            return found
         moved.append(found["id"][0].as_py())
         return found.slice(1)
 
