@@ -41,6 +41,11 @@ MISPLACED = {
         "extraction stays small",
         "docsplit.extraction.readers.shelf -> numpy",
     ),
+    "service/index/query/shelf.py": (
+        "import features.maps.areas",
+        "never imports features",
+        "service.index.query.shelf -> features.maps.areas",
+    ),
     "service/keys/shelf.py": (
         "import export.errors",
         "without torch",

@@ -9,6 +9,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from features.files import form
+from features.files.feature import uploads_of
 from service import executors
 from service.errors import UnavailableError
 from service.server.bodies.encoding import json_response
@@ -82,7 +83,7 @@ async def read_file(request: Request) -> Response:
     if service.phase is Phase.DRAINING:
         raise UnavailableError("the service is stopping: send the file again in a moment")
     _TURN.check_room()
-    uploads = service.uploads
+    uploads = uploads_of(request)
     headers = request.headers
     # the route must work where no volume for indexes is mounted
     upload = await uploads.open(anywhere=True)

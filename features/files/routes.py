@@ -11,6 +11,7 @@ from pydantic import AfterValidator, BeforeValidator, Field
 from docsplit.ranking.references import Rule
 from features.files import form
 from features.files.background import UploadOptions
+from features.files.feature import uploads_of
 from service.embedding.prompts import resolve
 from service.errors import InvalidError, UnavailableError
 from service.keys.file import Right
@@ -137,14 +138,15 @@ async def upload_files(
         encoder = inference.encoder_of_index(request, index)
         running = await inference.running_of(service, encoder)
     headers = request.headers
-    upload = await service.uploads.open()
+    uploads = uploads_of(request)
+    upload = await uploads.open()
     try:
         if (stated := headers.get("content-length", "")).isdecimal():
             upload.reserve(int(stated))
         kind, most = headers.get("content-type", ""), service.settings.max_file_bytes
         await form.receive(request.stream(), kind, upload, most)
     except BaseException:
-        service.uploads.close_upload(upload)
+        uploads.close_upload(upload)
         raise
     threshold = None if on_duplicate == "allow" else THRESHOLD
     uid = index.identity.uid
@@ -158,6 +160,6 @@ async def upload_files(
     prompt = resolve(encoder.manifest, None)
     count = partial(service.metrics.embedded, model=encoder.name)
     async with deadline.within(request):
-        job = await service.uploads.begin(upload, options, running.embedder, prompt, count)
+        job = await uploads.begin(upload, options, running.embedder, prompt, count)
     response.headers["location"] = f"/jobs/{job.id}"
     return out_of(job)

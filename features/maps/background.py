@@ -5,13 +5,12 @@ from __future__ import annotations
 import asyncio
 from dataclasses import dataclass
 from functools import partial
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import structlog
 
 from service import child
-from service.errors import NotFoundError, OverloadedError, ServiceError, UnavailableError
+from service.errors import NotFoundError, OverloadedError, UnavailableError
 from service.index.store import Store
 from service.jobs.runner import Attempt, Kind, Runner, Task
 from service.metrics import Metrics
@@ -39,13 +38,6 @@ STOPPED = "the service stopped: start the map again"
 # the computation has one core; the service keeps the others
 _ENVIRONMENT = dict.fromkeys(("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "LANCE_CPU_THREADS"), "1")
 _FAILED = "the computation of the map ended early: its log line, or too little memory, says why"
-
-
-class NotInstalledError(ServiceError, status=501, kind="NotInstalled", code="not_installed"):
-    """The service runs without the libraries that compute maps."""
-
-    def __init__(self) -> None:
-        super().__init__("the service cannot compute maps: the operator installs docsplit[map]")
 
 
 @dataclass(slots=True)
@@ -141,11 +133,8 @@ class Mapping:
             owner: name of the client.
 
         Raises:
-            NotInstalledError: a library is missing.
             OverloadedError: too many maps wait.
         """
-        if find_spec("openTSNE") is None:
-            raise NotInstalledError
         async with self._beginning:
             if (job := await self._runner.unended("map", name)) is not None:
                 return job

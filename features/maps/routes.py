@@ -12,6 +12,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
+from features.maps.feature import mapping_of
 from service import executors
 from service.embedding.batching import clients
 from service.errors import ConflictError, UnavailableError
@@ -126,7 +127,7 @@ _COMPUTED: dict[int | str, dict[str, Any]] = {
         "description": "The job is queued.",
         "headers": {"location": {"description": "its path", "schema": {"type": "string"}}},
     },
-    **documented(401, 404, 409, 422, 429, 501, 503),
+    **documented(401, 404, 409, 422, 429, 503),
 }
 _READ = documented(401, 404, 409, 422, 429, 503)
 _MAP: dict[int | str, dict[str, Any]] = {200: {"model": MapOut}, **_READ}
@@ -143,7 +144,7 @@ async def compute_map(request: Request, response: Response, name: Name) -> JobOu
         raise UnavailableError("the service is stopping: repeat the request in a moment")
     async with deadline.within(request):
         index = await (await service.store.indexes()).open(name)
-        job = await service.mapping.begin(name, index, clients.current().name)
+        job = await mapping_of(request).begin(name, index, clients.current().name)
     response.headers["location"] = f"/jobs/{job.id}"
     return out_of(job)
 
@@ -172,7 +173,7 @@ async def read_map(
     """Positions and topics of the index's documents. New documents are placed on the way."""
     head = None if classifier is None else await _head_for(request, name, classifier)
     async with deadline.within(request):
-        mapping = inference.service_of(request).mapping
+        mapping = mapping_of(request)
         current = await mapping.current(name, field)
         places = await executors.STORE.run(_places, current, after, limit, sample)
         content = await executors.STORE.run(_page, current, places, sample)
@@ -188,7 +189,7 @@ async def read_map(
 async def list_topics(request: Request, name: Name) -> TopicsOut:
     """The topics of the index's map."""
     async with deadline.within(request):
-        current = await inference.service_of(request).mapping.current(name)
+        current = await mapping_of(request).current(name)
         return await executors.STORE.run(_topics, current)
 
 

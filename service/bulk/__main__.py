@@ -38,6 +38,7 @@ from service.bulk.progress import IndexProgress
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
 from service.errors import BuildingError, CommandError, ServiceError
+from service.features import feature
 from service.index.rows.fields import FieldType
 from service.logs import printable
 from service.server.bodies.names import INDEX_NAME
@@ -46,15 +47,17 @@ from service.server.opening import open_one
 from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Awaitable, Iterable
 
     from docsplit.corpora.documents import Document
-    from features.ray.cluster import Cluster
-    from service.bulk.loader import Report
+    from service.bulk.loader import Report, Update, Updater
     from service.index.documents import Index
     from service.index.found_links import Names
     from service.index.indexes import Indexes
     from service.index.reembed import Embed
+
+    # lets others bring the index of a name up to date
+    Spread = Callable[[str, Updater, Index], Awaitable[Update]]
 
 
 Command = Callable[[Sequence[str], list[str]], int]
@@ -181,12 +184,11 @@ def _load(arguments: list[str], flags: list[str]) -> int:
         documents = map(titled, documents)
     source = Source(documents, entries(given.source, given.links), unread, given.prune)
     with ExitStack() as stack:
-        cluster = None
+        spread = None
         if given.ray is not None:
-            from features.ray.cluster import on_cluster
-
-            cluster = stack.enter_context(on_cluster(given.ray, given.ray_actors or 0, settings))
-        return asyncio.run(_index(settings, source, given.index, fields, cluster, names))
+            made = feature("ray").cluster(given.ray, given.ray_actors or 0, settings)
+            spread = stack.enter_context(made).update
+        return asyncio.run(_index(settings, source, given.index, fields, spread, names))
 
 
 def _fields(items: Sequence[str]) -> dict[str, FieldType]:
@@ -210,7 +212,7 @@ async def _index(
     source: Source,
     name: str,
     fields: dict[str, FieldType],
-    cluster: Cluster | None,
+    spread: Spread | None,
     names: Names | None,
 ) -> int:
     console = Console(stderr=True)
@@ -240,8 +242,8 @@ async def _index(
             sync = indexes.database.sync
             updater = Updater(index, partial(encode_texts, embedder), sync)
             update = here(updater)
-            if cluster is not None:
-                update = await cluster.update(name, updater, index)
+            if spread is not None:
+                update = await spread(name, updater, index)
             update = maintained(update, indexes, name, sync)
             report = await load_documents(source.documents, update, show)
             pruned = await _prune(indexes, name, index, report, source)

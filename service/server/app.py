@@ -4,66 +4,59 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager, nullcontext
+from contextlib import asynccontextmanager
+from importlib import import_module
 from importlib.metadata import version
-from typing import TYPE_CHECKING
 
 import structlog
 from fastapi import APIRouter, Depends, FastAPI
 from fastapi.routing import iter_route_contexts
 from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
-from starlette.routing import BaseRoute
+from starlette.routing import BaseRoute, Route
+from starlette.types import Receive, Scope, Send
 
-from features.files import read
-from features.files import routes as files
-from features.maps import routes as maps
-from features.page.pages import Pages
-from service import executors
+from service import executors, features
 from service.server import interface
 from service.server.bodies.parameters import known_parameters
 from service.server.edge import errors
 from service.server.edge.layer import Edge
 from service.server.lifecycle import Service
-from service.server.routes import (
-    citation,
-    classifiers,
-    classify,
-    dialects,
-    embed,
-    rerank,
-    similar,
-    status,
-)
-from service.server.routes.labelling import labels, suggest
-from service.server.routes.stored import (
-    documents,
-    duplicates,
-    indexes,
-    jobs,
-    links,
-    missing,
-    passages,
-)
 
-if TYPE_CHECKING:
-    from features.mcp.endpoint import Endpoint
-
-# other servers have routes of these names too, and clients that send them more
-_AS_OTHER_SERVERS = (embed, rerank, classify, dialects, status)
+# modules in service/server/routes; other servers have routes of these names too, and clients that
+# send them more
+_AS_OTHER_SERVERS = ("embed", "rerank", "classify", "dialects", "status")
 _OWN = (
-    *(classifiers, suggest, labels, similar, passages, indexes, citation, links),
-    *(missing, files, jobs, documents, duplicates, maps, read),
+    *("classifiers", "labelling.suggest", "labelling.labels", "similar", "stored.passages"),
+    *("stored.indexes", "citation", "stored.links", "stored.missing", "stored.jobs"),
+    *("stored.documents", "stored.duplicates"),
 )
+
+
+class _Missing:
+    """Answers all requests to a route of a feature that is not installed."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        raise features.MissingError(self._name)
 
 
 def _prepare() -> list[BaseRoute]:
     """The routes of every service. FastAPI computes their parts once, on the first look at them."""
     router = APIRouter()
-    for module in _AS_OTHER_SERVERS:
-        router.include_router(module.router)
-    for module in _OWN:
-        router.include_router(module.router, dependencies=[Depends(known_parameters)])
+    for name in _AS_OTHER_SERVERS:
+        router.include_router(import_module(f"service.server.routes.{name}").router)
+    own = [import_module(f"service.server.routes.{name}").router for name in _OWN]
+    installed = features.installed()
+    for feature in installed.values():
+        own += feature.routers()
+    for each in own:
+        router.include_router(each, dependencies=[Depends(known_parameters)])
+    for name, known in features.KNOWN.items():
+        if name not in installed:
+            router.routes += [Route(path, _Missing(name)) for path in known.paths]
     list(iter_route_contexts(router.routes))
     return router.routes
 
@@ -101,7 +94,6 @@ _TOLD_HEADERS = [
     "x-total-time",
     "x-truncated",
 ]
-MCP = "/mcp"
 # for commits and batches that still run when the socket is closed and all requests have ended
 STOP_SECONDS = 20.0
 log = structlog.get_logger("docsplit")
@@ -118,7 +110,7 @@ def create_app(service: Service) -> FastAPI:
         await service.speed_up()
         service.follow()
 
-    endpoint = _endpoint(service)
+    service.features = {name: made(service) for name, made in features.installed().items()}
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -132,15 +124,18 @@ def create_app(service: Service) -> FastAPI:
             await service.workers.open()
             # until the engine runs, the other workers take all connections
             await starting
+        for feature in service.features.values():
+            await feature.start()
         try:
-            async with nullcontext() if endpoint is None else endpoint.running():
-                yield
+            yield
         finally:
             for task in beside:
                 task.cancel()
             await starting
             try:
                 async with asyncio.timeout(STOP_SECONDS):
+                    for feature in service.features.values():
+                        await feature.stop()
                     await service.stop()
             except TimeoutError:
                 # the loop cancels what still runs: all requests have ended
@@ -167,11 +162,9 @@ def create_app(service: Service) -> FastAPI:
     errors.install(app)
     settings = service.settings
     # the middleware that is added last is the outermost
-    if endpoint is not None:
-        from features.mcp.endpoint import Mcp
-
-        app.add_middleware(Mcp, endpoint=endpoint, origins=settings.cors_origins)
-    outside = [Middleware(Pages, ui=settings.ui)]
+    for feature in service.features.values():
+        app.add_middleware(feature.inner)
+    outside = [Middleware(feature.outer) for feature in service.features.values()]
     if settings.cors_origins:
         outside.append(
             Middleware(
@@ -183,15 +176,5 @@ def create_app(service: Service) -> FastAPI:
             )
         )
     paths = {route.path_format for route in iter_route_contexts(app.routes) if route.path_format}
-    paths |= {MCP} if endpoint is not None else set()
     app.add_middleware(Edge, service=service, paths=paths, outside=outside)
     return app
-
-
-def _endpoint(service: Service) -> Endpoint | None:
-    """The server of the Model Context Protocol; without the setting nothing is imported."""
-    if not service.settings.mcp:
-        return None
-    from features.mcp.endpoint import Endpoint
-
-    return Endpoint()

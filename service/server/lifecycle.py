@@ -12,8 +12,6 @@ import structlog
 from prometheus_client import generate_latest
 
 from docsplit.engines.choice import ChoiceError, Processor, detect
-from features.files.background import Uploads
-from features.maps.background import Mapping
 from service import executors
 from service.embedding.batching.shares import Shares
 from service.embedding.cache.answers import Answers
@@ -34,6 +32,7 @@ from service.settings import Settings
 from service.tracing import tracing
 
 if TYPE_CHECKING:
+    from service.features import Feature
     from service.tracing.exporter import Tracing
 
 log = structlog.get_logger("docsplit")
@@ -75,13 +74,12 @@ class Service:
     heads: HeadStore = field(init=False)
     jobs: Runner = field(init=False)
     trainings: Trainings = field(init=False)
-    uploads: Uploads = field(init=False)
-    mapping: Mapping = field(init=False)
     tracing: Tracing | None = field(init=False)
     keys: Keyring = field(init=False)
     workers: Scrape | None = None
     # whether work was cancelled when the service stopped
     cut_off: bool = False
+    features: dict[str, Feature] = field(default_factory=dict)
     # times of the clock of ``started``
     _checked: float = field(init=False, default=math.inf)
     _excused: float = field(init=False, default=0.0)
@@ -118,9 +116,6 @@ class Service:
         self.heads = HeadStore(self.store, list(encoders.values()))
         self.jobs = Runner(self.store)
         self.trainings = Trainings(self.heads, self.jobs, self.encoders, self.metrics)
-        disk_bytes = settings.max_upload_disk_bytes
-        self.uploads = Uploads(self.store, self.jobs, disk_bytes, self.metrics, settings.ocr)
-        self.mapping = Mapping(self.store, self.jobs, self.metrics)
         default = self.encoders.default
         self.tracing = tracing(
             settings.otlp_endpoint, settings.trace_ratio, default.bundle, default.choice
@@ -228,7 +223,6 @@ class Service:
     async def stop(self) -> None:
         """End jobs or leave them to others, let commits and batches end, stop the threads."""
         await self.jobs.close()
-        await self.uploads.close()
         await self.store.close()
         await self.encoders.close()
         if self.tracing is not None:

@@ -13,9 +13,9 @@ import numpy as np
 import pytest
 
 from features.maps import background
-from features.maps.background import Mapping, NotInstalledError, Progress
+from features.maps.background import Mapping, Progress
 from service.errors import NotFoundError, UnavailableError
-from service.jobs.runner import Runner, Task
+from service.jobs.runner import Task
 from service.metrics import Metrics
 from tests.conftest import NIGHTLY, Server, until, wait_until
 from tests.index.conftest import call, upsert
@@ -158,14 +158,6 @@ def check_area(server: Server, index: str) -> None:
         call(server, "POST", "/similar", refused, status=422)
     other = body | {"area": {"map": "another", "corners": corners}}
     assert "another map" in call(server, "POST", "/passages", other, status=409)["error"]
-
-
-def test_without_the_library_the_route_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(background, "find_spec", lambda _: None)
-    nothing: Any = None
-    with pytest.raises(NotInstalledError, match=r"docsplit\[map\]") as refused:
-        asyncio.run(Mapping(nothing, Runner(nothing), Metrics()).begin("x", nothing, ""))
-    assert refused.value.status == 501
 
 
 @pytest.mark.parametrize("during", [False, True])

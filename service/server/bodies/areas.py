@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from pydantic import Field
 
 from service.server.bodies.body import Body
-
-if TYPE_CHECKING:
-    from features.maps.areas import Area
 
 MOST_CORNERS = 256
 # positions on maps are far below it
@@ -24,9 +21,3 @@ class AreaIn(Body):
 
     map: str = Field(max_length=64, description="`version` of the map")
     corners: list[Corner] = Field(min_length=3, max_length=MOST_CORNERS, fail_fast=True)
-
-    def area(self) -> Area:
-        """The polygon."""
-        from features.maps.areas import Area
-
-        return Area(self.map, tuple((x, y) for x, y in self.corners))

@@ -112,7 +112,6 @@ def documented(*statuses: int, dialect: type[BaseModel] = NativeError) -> dict[i
         "Retry-After says when to try again.",
         431: "The request line and the headers exceed their limit.",
         500: "The engine failed on this request.",
-        501: "The service runs without an optional library that this route needs.",
         503: "Not ready, the index is being re-embedded, or the store is unusable.",
         504: "The deadline passed.",
     }
@@ -186,9 +185,6 @@ def install(app: FastAPI) -> None:
     async def handle(request: Request, error: Exception) -> Response:
         answer = translate(error, _fields(request.app))
         path = request.url.path
-        if answer.status == 404 and path == MCP_ROUTE:
-            # with the setting, no request to it comes here
-            answer = NotFoundError("/mcp is off: start the service with --mcp (DOCSPLIT_MCP=true)")
         if answer.status == 405 and (allowed := interface.methods(request.app.routes, path)):
             answer.headers["allow"] = ", ".join(allowed)
         return response(path, answer)

@@ -6,7 +6,7 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 from fastapi import Request
@@ -18,6 +18,7 @@ from service import memory
 from service.embedding.embedder import Embedded, UnusableInputError
 from service.embedding.prompts import resolve
 from service.errors import EmptyError, InvalidError, NotFoundError, NotLoadedError, TooLargeError
+from service.features import MissingError
 from service.server.edge import deadline
 from service.server.edge.bodies import ROOM
 from service.server.encoder import Encoder, Running
@@ -30,6 +31,13 @@ if TYPE_CHECKING:
     from service.index.query.reading import Query
     from service.server.bodies.areas import AreaIn
     from service.server.bodies.query import QueryIn
+
+
+class Areas(Protocol):
+    """The feature of maps, as searches know it."""
+
+    async def condition(self, index: Index, area: AreaIn, /) -> Where:
+        """The condition that a document is inside an area of the map of its index."""
 
 
 def service_of(request: Request) -> Service:
@@ -230,13 +238,17 @@ async def condition(
     Raises:
         InvalidError: the filter does not fit the index, or the area has too many documents.
         ConflictError: the area is on another map.
+        MissingError: the service has no maps.
     """
     from service.index.query.filters import both, compile_filter
 
     where = None if given is None else compile_filter(given, index.identity.fields)
     if area is None:
         return where
-    return both(where, await service_of(request).mapping.inside(index, area.area()))
+    if "maps" not in (features := service_of(request).features):
+        raise MissingError("maps")
+    maps: Areas = features["maps"]  # type: ignore[assignment]
+    return both(where, await maps.condition(index, area))
 
 
 def vectors(

@@ -1,0 +1,1 @@
+"""A service that cannot import some modules."""
