@@ -28,7 +28,7 @@ RUN --mount=type=secret,id=pip.conf \
     && python -m venv --without-pip /opt/venv \
     && if [ -z "${HASHES}" ]; then \
          PIP_CONSTRAINT="${pins}" PIP_BUILD_CONSTRAINT=constraints.txt \
-         pip --python /opt/venv/bin/python install --no-cache-dir --no-compile ".[${EXTRA},tracing,mcp,map]"; \
+         pip --python /opt/venv/bin/python install --no-cache-dir --no-compile ".[${EXTRA},tracing,files,mcp,map]"; \
        else \
          python -m venv /opt/build \
          && /opt/build/bin/pip install --no-cache-dir --require-hashes --only-binary :all: \

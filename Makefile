@@ -22,7 +22,7 @@ $(BIN)/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.serve: $(BIN)/python pyproject.toml constraints.txt
-	$(PIP_INSTALL) --editable '.[cpu,map]'
+	$(PIP_INSTALL) --editable '.[cpu,files,map]'
 	@touch $@
 
 # One pip installs one package after the other, so four begin at once. The packages of CUDA belong to
@@ -30,7 +30,7 @@ $(VENV)/.serve: $(BIN)/python pyproject.toml constraints.txt
 $(VENV)/.dev: $(BIN)/python pyproject.toml constraints.txt
 	awk '!/^(cuda-|nvidia-|triton)/ { print > ("$(VENV)/.part-" NR % 4) }' constraints.txt
 	printf '%s\n' $(VENV)/.part-? | xargs -n 1 -P 4 $(PIP_INSTALL) --no-compile --no-deps --requirement
-	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,mcp,map,charts,docs,dev]'
+	$(PIP_INSTALL) --no-compile --editable '.[cpu,export,train,tracing,files,mcp,map,charts,docs,dev]'
 	@touch $@ $(VENV)/.serve $(VENV)/.docs
 
 $(VENV)/.docs: $(BIN)/python pyproject.toml constraints.txt
@@ -106,16 +106,16 @@ findings: ## run the scripts of findings/, and print those that no longer hold
 
 constraints: $(VENV)/.dev ## resolve constraints.txt and constraints-gpu.txt again
 	$(BIN)/python -m pip install --quiet uv
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra mcp --extra map --extra charts --extra docs --extra dev --output-file constraints.txt
-	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --extra tracing --extra mcp --extra map --output-file constraints-gpu.txt
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra cpu --extra export --extra train --extra tracing --extra files --extra mcp --extra map --extra charts --extra docs --extra dev --output-file constraints.txt
+	$(BIN)/uv pip compile pyproject.toml --universal --python-version 3.11 --upgrade --no-header --no-annotate --no-emit-index-url --extra gpu --extra tracing --extra files --extra mcp --extra map --output-file constraints-gpu.txt
 
 # ignore this machine's settings for other indexes: the hashes must be PyPI's
 UV_OF_PYPI := env -u UV_INDEX -u UV_DEFAULT_INDEX -u UV_INDEX_URL -u UV_EXTRA_INDEX_URL -u UV_FIND_LINKS -u UV_INDEX_STRATEGY -u UV_TORCH_BACKEND $(BIN)/uv --no-config pip compile --universal --python-version 3.11 --generate-hashes --no-header --no-annotate --quiet
 
 hashes: $(BIN)/python ## write the SHA-256 of the image's packages on PyPI to hashes/
 	$(BIN)/python -m pip install --quiet uv
-	$(UV_OF_PYPI) pyproject.toml --constraints constraints.txt --extra cpu --extra tracing --extra mcp --extra map --output-file hashes/cpu.txt
-	$(UV_OF_PYPI) pyproject.toml --constraints constraints-gpu.txt --extra gpu --extra tracing --extra mcp --extra map --output-file hashes/gpu.txt
+	$(UV_OF_PYPI) pyproject.toml --constraints constraints.txt --extra cpu --extra tracing --extra files --extra mcp --extra map --output-file hashes/cpu.txt
+	$(UV_OF_PYPI) pyproject.toml --constraints constraints-gpu.txt --extra gpu --extra tracing --extra files --extra mcp --extra map --output-file hashes/gpu.txt
 	echo setuptools | $(UV_OF_PYPI) - --constraints constraints.txt --output-file hashes/build.txt
 	grep -o 'cyclonedx-bom==[0-9.]*' Dockerfile | $(UV_OF_PYPI) - --output-file hashes/sbom.txt
 

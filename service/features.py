@@ -14,6 +14,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from docsplit.extraction.kinds import PACKAGES
 from service.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -38,12 +39,11 @@ class Known:
     needs: tuple[str, ...] = ()
 
 
-_PARSERS = ("charset_normalizer", "defusedxml", "pypdfium2", "python_calamine", "selectolax")
 KNOWN = {
     "files": Known(
         "pip install 'docsplit[files]'",
         ("/read", "/indexes/{name}/files"),
-        (*_PARSERS, "striprtf", "python_multipart"),
+        (*PACKAGES, "python_multipart"),
     ),
     "maps": Known(
         "pip install 'docsplit[map]'",

@@ -6,19 +6,23 @@ import logging
 import math
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import date, time
 from decimal import Decimal
+from importlib.util import find_spec
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.files import TABLES, files, left_out, suffix, whole
 from docsplit.corpora.tables import Row, rows
 from docsplit.extraction.content import Content, Heading, StartError
-from docsplit.extraction.kinds import KINDS, OLD
-from docsplit.extraction.reading import Reader
+from docsplit.extraction.kinds import KINDS, OLD, PACKAGES
+
+if TYPE_CHECKING:
+    from docsplit.extraction.reading import Reader
 
 log = logging.getLogger("docsplit.corpora")
 
@@ -289,13 +293,24 @@ def _read(
     ocr: str = "auto",
 ) -> Iterator[Document | tuple[str, Row]]:
     """Files as documents, and rows of tables with their places."""
-    with Reader(ocr=ocr) as reader:
+    with ExitStack() as stack:
+        reader = None
         for file in files(path, but):
             if suffix(file) in (*KINDS, *OLD):
+                reader = reader or stack.enter_context(_reader(file, ocr))
                 name = file.name if file == path else file.relative_to(path).as_posix()
                 yield from _contents(file, name, reader, refuse)
             else:
                 yield from rows(file, needed, wanted, typed=typed)
+
+
+def _reader(file: Path, ocr: str) -> Reader:
+    """The reader of files that are no tables; DataError names the extra that it needs."""
+    if any(find_spec(name) is None for name in PACKAGES):
+        raise DataError(f"{file}: reading it needs pip install 'docsplit[files]'")
+    from docsplit.extraction.reading import Reader
+
+    return Reader(ocr=ocr)
 
 
 def _contents(file: Path, name: str, reader: Reader, refuse: Refuse | None) -> Iterator[Document]:

@@ -53,6 +53,8 @@ OLD = {
     ".rar": "an archive of another kind: unpack it, or pack it as .zip",
 }
 KINDS = (*READERS, *SOURCES, *ARCHIVES)
+# modules that the readers import; the extra ``files`` brings them
+PACKAGES = ("charset_normalizer", "defusedxml", "pypdfium2", "python_calamine", "selectolax")
 # how one file of these kinds may be packed
 PACKINGS = (".gz", ".bz2")
 

@@ -10,6 +10,7 @@ import io
 import json
 import math
 import os
+import sys
 import tarfile
 import tracemalloc
 from collections.abc import Callable
@@ -425,3 +426,14 @@ def test_a_folder_says_which_files_it_leaves_out(
         "left out: 1 of no ending, no known type",
         "left out: 2 of .png, no known type",
     ]
+
+
+def test_without_the_readers_tables_are_read_and_files_name_the_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pypdfium2", None)
+    (tmp_path / "a.jsonl").write_text('{"id": "a", "text": "b"}\n')
+    assert [one.text for one in read_documents(tmp_path)] == ["b"]
+    (tmp_path / "b.txt").write_text("c")
+    with pytest.raises(DataError, match=r"b\.txt: reading it needs .*docsplit\[files\]"):
+        list(read_documents(tmp_path))

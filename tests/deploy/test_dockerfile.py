@@ -89,11 +89,11 @@ def test_each_extra_has_its_constraints() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     branches = dict(re.findall(r"(\w+)\) pins=([\w.-]+) ;;", DOCKERFILE))
     assert branches == {"cpu": "constraints.txt", "gpu": "constraints-gpu.txt"}
-    assert '".[${EXTRA},tracing,mcp,map]"' in DOCKERFILE
+    assert '".[${EXTRA},tracing,files,mcp,map]"' in DOCKERFILE
     for extra, pins in branches.items():
         pinned = (ROOT / pins).read_text(encoding="utf-8")
         extras = project["optional-dependencies"]
-        for requirement in extras[extra] + extras["tracing"] + extras["mcp"]:
+        for requirement in extras[extra] + extras["tracing"] + extras["files"] + extras["mcp"]:
             name = re.split(r"[\[<>=]", requirement)[0]
             assert re.search(rf"^{name}==", pinned, re.M), name
 
