@@ -41,8 +41,8 @@ def main(arguments: list[str] | None = None) -> int:
 
             return workers.run(settings)
         from service.server import serving
+        from service.server.encoders import open_bundles
         from service.server.lifecycle import Service
-        from service.server.opening import open_bundles
 
         return serving.run(Service(settings, open_bundles(settings)))
     except (BundleError, ServiceError, ValueError) as error:

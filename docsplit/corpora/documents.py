@@ -1,5 +1,7 @@
 """Streams the documents of a file or folder: only one of them is in memory at a time."""
 
+from __future__ import annotations
+
 import hashlib
 import json
 import logging

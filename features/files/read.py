@@ -15,7 +15,6 @@ from service.errors import UnavailableError
 from service.server.bodies.encoding import json_response
 from service.server.edge import deadline
 from service.server.edge.errors import documented
-from service.server.lifecycle import Phase
 from service.server.routes import inference
 from service.server.routes.turns import Turn
 
@@ -80,7 +79,7 @@ _ANSWERS: dict[int | str, dict[str, Any]] = {
 async def read_file(request: Request) -> Response:
     """Read a PDF, office, HTML, mail or text file into text. The service stores nothing."""
     service = inference.service_of(request)
-    if service.phase is Phase.DRAINING:
+    if service.ending:
         raise UnavailableError("the service is stopping: send the file again in a moment")
     _TURN.check_room()
     uploads = uploads_of(request)

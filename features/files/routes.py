@@ -19,7 +19,6 @@ from service.server.bodies.fields import valid_text
 from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.lifecycle import Phase
 from service.server.routes import inference
 from service.server.routes.stored import links
 from service.server.routes.stored.documents import THRESHOLD
@@ -131,7 +130,7 @@ async def upload_files(
         rights.require(request, Right.READ_INDEXES, name)
     service = inference.service_of(request)
     await inference.running_of(service)
-    if service.phase is Phase.DRAINING:
+    if service.ending:
         raise UnavailableError("the service is stopping: send the files again in a moment")
     async with deadline.within(request):
         index = await (await service.store.indexes()).writable(name)

@@ -18,10 +18,10 @@ from service.embedding.batching import clients
 from service.errors import ConflictError, UnavailableError
 from service.index.rows.fields import KEY_CHARACTERS
 from service.server.bodies.encoding import json_response
-from service.server.bodies.names import INDEX_NAME, Name
+from service.server.bodies.fields import INDEX_NAME
+from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
-from service.server.lifecycle import Phase
 from service.server.routes import inference
 from service.server.routes.classify import trained_head
 from service.server.routes.stored.jobs import JobOut, out_of
@@ -140,7 +140,7 @@ async def compute_map(request: Request, response: Response, name: Name) -> JobOu
     The former map serves until then. If such a job is queued or runs, the answer is that job.
     """
     service = inference.service_of(request)
-    if service.phase is Phase.DRAINING:
+    if service.ending:
         raise UnavailableError("the service is stopping: repeat the request in a moment")
     async with deadline.within(request):
         index = await (await service.store.indexes()).open(name)

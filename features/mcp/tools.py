@@ -18,7 +18,8 @@ from starlette.types import ASGIApp, Message, Scope
 
 from service.keys.file import EVERYTHING, Right, Rights
 from service.server.bodies.body import Body
-from service.server.bodies.names import INDEX_NAME, Identifier
+from service.server.bodies.fields import INDEX_NAME
+from service.server.bodies.names import Identifier
 from service.server.bodies.query import Place, QueryIn
 from service.server.edge.errors import translate
 from service.server.edge.rights import KEY, RIGHTS

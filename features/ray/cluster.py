@@ -19,8 +19,8 @@ from service.bulk.stores import root_of
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.prompts import resolve
 from service.errors import CommandError, ServiceError
+from service.server.encoders import open_one
 from service.server.lifecycle import Service
-from service.server.opening import open_one
 from service.settings import Settings
 
 if TYPE_CHECKING:

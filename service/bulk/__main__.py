@@ -41,9 +41,9 @@ from service.errors import BuildingError, CommandError, ServiceError
 from service.features import feature
 from service.index.rows.fields import FieldType
 from service.logs import printable
-from service.server.bodies.names import INDEX_NAME
+from service.server.bodies.fields import INDEX_NAME
+from service.server.encoders import open_one
 from service.server.lifecycle import Service
-from service.server.opening import open_one
 from service.settings import Settings, SettingsError
 
 if TYPE_CHECKING:

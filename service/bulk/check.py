@@ -17,7 +17,7 @@ from service.bulk.stores import faults, index_name, open_indexes, root_of
 from service.bulk.verifying import Finding, Report, verify
 from service.errors import NotFoundError
 from service.index.storage.recovery import Apart, EndedError
-from service.server.opening import open_one
+from service.server.encoders import open_one
 from service.settings import Settings
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from service.errors import CommandError, ServiceError, disk_fault, lance_fault
 from service.index.storage import bucket
 from service.index.store import Store
 from service.metrics import Metrics
-from service.server.bodies.names import INDEX_NAME
-from service.server.opening import Bundles, open_one
+from service.server.bodies.fields import INDEX_NAME
+from service.server.encoders import Bundles, open_one
 from service.settings import Settings
 
 if TYPE_CHECKING:

@@ -1,7 +1,13 @@
 """The bundle's named prompts."""
 
-from docsplit.bundles.manifest import Manifest
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
 from service.errors import InvalidError
+
+if TYPE_CHECKING:
+    from docsplit.bundles.manifest import Manifest
 
 # names that encoders give to the prompt for a purpose
 _NAMES = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -12,7 +13,7 @@ import structlog
 from docsplit.bundles.format import Bundle
 from docsplit.bundles.manifest import Contents, Manifest
 from docsplit.engines.build import buckets, build
-from docsplit.engines.choice import Choice, Processor, choose
+from docsplit.engines.choice import Arithmetic, Choice, Processor, choose
 from docsplit.engines.interface import Engine, EngineError, warm_up
 from docsplit.engines.onnx import reserve
 from docsplit.windowing.tokens import DocumentTokenizer
@@ -21,6 +22,7 @@ from service import executors
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.shares import Shares
+from service.embedding.cache.codec import Codec
 from service.embedding.cache.layers import Cache, Tenants
 from service.embedding.cache.process import ProcessCache
 from service.embedding.calibration import Calibration, calibrate, splits
@@ -28,10 +30,10 @@ from service.embedding.embedder import Embedder
 from service.embedding.lookup import CachedVectors
 from service.embedding.prompts import resolve
 from service.metrics import Metrics
-from service.server.shared_cache import shared_cache
 from service.settings import Settings
 
 if TYPE_CHECKING:
+    from service.embedding.cache.shared import SharedCache
     from service.embedding.reranker import Reranker
     from service.server.reranking import Reranking
 
@@ -345,3 +347,40 @@ def warn_of_misses(manifest: Contents[Any]) -> None:
     for name, precision in manifest.precisions.items():
         if missed := precision.accepted:
             log.warning("thresholds_missed", model=manifest.name, precision=name, accepted=missed)
+
+
+def shared_cache(
+    settings: Settings,
+    manifest: Manifest,
+    arithmetic: Arithmetic,
+    on_error: Callable[[str], None],
+) -> SharedCache | None:
+    """The cache in Redis; None if the settings name none.
+
+    Args:
+        settings: of the service.
+        manifest: of the served bundle.
+        arithmetic: of the engine: its vectors stay apart from those of others.
+        on_error: called with the kind of each error.
+    """
+    if settings.redis_url is None:
+        return None
+    # the client of Redis takes a while to import
+    from service.embedding.cache.shared import SharedCache
+
+    secret = settings.cache_secret
+    codec = Codec(manifest.dimensions, None if secret is None else secret.get_secret_value())
+    if not codec.signed:
+        log.warning(
+            "cache_not_authenticated",
+            reason="anyone who can write to Redis can put wrong vectors into answers; set "
+            "cache_secret. Until then, upserts and trainings do not use Redis",
+        )
+    return SharedCache(
+        settings.redis_url.get_secret_value(),
+        prefix=f"docsplit:{codec.label}:{manifest.revision[:32]}:{arithmetic}:",
+        codec=codec,
+        ttl=settings.redis_ttl,
+        timeout=settings.redis_timeout,
+        on_error=on_error,
+    )

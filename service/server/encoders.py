@@ -1,24 +1,115 @@
-"""The bundles that a process serves; it loads all but the first one when they are needed."""
+"""The bundles that a process serves: it opens all, and loads all but the first one when needed."""
 
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Iterator, Sequence
 from contextvars import Context
-from typing import TYPE_CHECKING
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
 
 import structlog
 
+from docsplit.bundles.format import Bundle, RerankerBundle, load, load_reranker
+from docsplit.bundles.manifest import NAME, BundleError
+from docsplit.engines.choice import ChoiceError, Processor
+from service.embedding.batching.shares import Shares
+from service.embedding.cache.layers import Tenants
 from service.embedding.embedder import Document, UnusableInputError
 from service.errors import NotFoundError, UnavailableError
 from service.learning.trainings import Teacher
+from service.metrics import Metrics
 from service.server.encoder import Encoder, Running
+from service.server.reranking import Reranking
+from service.settings import Settings
 
 if TYPE_CHECKING:
     from service.index.reembed import Embed
 
 log = structlog.get_logger("docsplit")
+
+
+class Bundles(NamedTuple):
+    """The bundles of a service.
+
+    Attributes:
+        encoders: by the names that requests and indexes know them by; the default one first.
+    """
+
+    encoders: dict[str, Bundle]
+    reranker: RerankerBundle | None = None
+
+    @property
+    def revisions(self) -> tuple[str, ...]:
+        """Their revisions."""
+        found = (*self.encoders.values(), self.reranker)
+        return tuple(bundle.manifest.revision for bundle in found if bundle is not None)
+
+
+def open_bundles(settings: Settings, *, revisions: tuple[str, ...] | None = None) -> Bundles:
+    """Open the bundles.
+
+    Args:
+        settings: name their folders.
+        revisions: of bundles that another process has verified; without them, every file is
+            compared with its digest.
+
+    Raises:
+        BundleError: a bundle is unusable, it changed after it was verified, or two bundles have
+            one name or one revision.
+    """
+    verify = revisions is None
+    encoders: dict[str, Bundle] = {}
+    for name, folder in map(_named, settings.bundle):
+        bundle = load(folder, verify=verify)
+        _add(encoders, name or bundle.manifest.name, bundle)
+    reranker = None
+    if settings.reranker is not None:
+        reranker = load_reranker(settings.reranker, verify=verify)
+    found = Bundles(encoders, reranker)
+    if revisions is not None and found.revisions != revisions:
+        folders = [*settings.bundle, *([str(settings.reranker)] if settings.reranker else [])]
+        raise BundleError(f"{' or '.join(folders)}: changed after the service started")
+    return found
+
+
+def open_one(settings: Settings) -> Bundles:
+    """Open the bundle of a command that works with one.
+
+    Raises:
+        BundleError: the settings name several, or it is unusable.
+    """
+    if len(settings.bundle) > 1:
+        raise BundleError(
+            "bundle (--bundle, DOCSPLIT_BUNDLE): this command works with one bundle: name only "
+            "that of the index"
+        )
+    return open_bundles(settings.model_copy(update={"reranker": None}))
+
+
+def _named(given: str) -> tuple[str | None, Path]:
+    """The name and the folder of ``NAME=PATH``, or only the folder."""
+    name, equals, folder = given.partition("=")
+    if equals and re.fullmatch(NAME, name):
+        return name, Path(folder)
+    return None, Path(given)
+
+
+def _add(encoders: dict[str, Bundle], name: str, bundle: Bundle) -> None:
+    if name in encoders:
+        raise BundleError(
+            f"{bundle.root}: another bundle is served as {name!r}: name one of them with "
+            "--bundle NAME=PATH"
+        )
+    for other, held in encoders.items():
+        if held.manifest.revision == bundle.manifest.revision:
+            raise BundleError(
+                f"{bundle.root}: {other!r} is the same bundle: leave one of them out, or give "
+                "further names of the first bundle as model_aliases"
+            )
+    encoders[name] = bundle
 
 
 class ModelUnusableError(UnavailableError, code="model_unusable"):
@@ -43,20 +134,60 @@ class Encoders:
     """The served bundles by name.
 
     Args:
-        encoders: the default one first; it is loaded by its owner, the others here.
-        aliases: further names of the default one.
-        most_bytes: most memory of all loaded bundles, as estimated; 0: no limit.
+        bundles: the opened ones.
+        settings: of the service.
+        processor: of this machine.
+        metrics: of the process.
+        tenants: keeps the cached vectors of separate clients apart.
+        cache_bytes: memory for the cached vectors of all bundles.
 
     Attributes:
-        default: serves requests that name no model.
+        default: serves requests that name no model; its owner loads it, and this class the others.
+        reranking: the re-ranker; None if the settings name none.
 
     Raises:
-        ValueError: the default one does not fit, or an alias is the name of another bundle.
+        ChoiceError: no engine can meet the settings on this machine.
+        ValueError: the default bundle does not fit into the memory for bundles, an alias is the
+            name of another bundle, or the prompts of a bundle do not fit its windows.
     """
 
     def __init__(
-        self, encoders: Sequence[Encoder], aliases: Sequence[str], most_bytes: int
+        self,
+        bundles: Bundles,
+        settings: Settings,
+        processor: Processor,
+        metrics: Metrics,
+        tenants: Tenants,
+        cache_bytes: int,
     ) -> None:
+        self.reranking: Reranking | None = None
+        if bundles.reranker is not None:
+            self.reranking = Reranking(bundles.reranker, settings, processor)
+        encoders: list[Encoder] = []
+        shares = Shares(settings.threads or processor.cores)
+        weights = settings.bundle_shares or [1.0] * len(bundles.encoders)
+        for (name, bundle), weight in zip(bundles.encoders.items(), weights, strict=True):
+            first = not encoders
+            try:
+                encoder = Encoder(
+                    name,
+                    bundle,
+                    settings,
+                    processor,
+                    metrics,
+                    tenants,
+                    int(cache_bytes * weight / sum(weights)),
+                    shares,
+                    weight,
+                    reranking=self.reranking if first else None,
+                    default=first,
+                )
+            except (ChoiceError, ValueError) as error:
+                if len(bundles.encoders) == 1:
+                    raise
+                raise type(error)(f"bundle {name}: {error}") from error
+            encoders.append(encoder)
+        aliases, most_bytes = settings.model_aliases, settings.max_bundle_bytes
         self.default = encoders[0]
         self.aliases = list(aliases)
         self._by_name = {encoder.name: encoder for encoder in encoders}

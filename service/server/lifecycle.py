@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 import structlog
 from prometheus_client import generate_latest
 
-from docsplit.engines.choice import ChoiceError, Processor, detect
+from docsplit.engines.choice import Processor, detect
 from service import executors
-from service.embedding.batching.shares import Shares
 from service.embedding.cache.answers import Answers
 from service.embedding.cache.codec import Fault
 from service.embedding.cache.layers import Tenants
@@ -23,9 +22,8 @@ from service.keys.ring import Keyring
 from service.learning.trainings import HeadStore, Trainings
 from service.metrics import Metrics
 from service.server.edge.rights import by_token
-from service.server.encoder import Encoder, Running, warn_of_misses
-from service.server.encoders import Encoders
-from service.server.opening import Bundles
+from service.server.encoder import Running, warn_of_misses
+from service.server.encoders import Bundles, Encoders
 from service.server.reranking import Reranking
 from service.server.workers import Scrape
 from service.settings import Settings
@@ -66,7 +64,6 @@ class Service:
     processor: Processor = field(default_factory=detect)
     phase: Phase = Phase.STARTING
     started: float = field(default_factory=time.monotonic)
-    reranking: Reranking | None = field(init=False, default=None)
     encoders: Encoders = field(init=False)
     answers: Answers = field(init=False)
     tenants: Tenants = field(init=False)
@@ -89,11 +86,16 @@ class Service:
         self.tenants = Tenants(
             separate=settings.caches_are_separate, aliases=by_token(settings.api_keys)
         )
-        if self.bundles.reranker is not None:
-            self.reranking = Reranking(self.bundles.reranker, settings, self.processor)
         for_answers = settings.cache_bytes // 4
         self.answers = Answers(for_answers)
-        self.encoders = self._encoders(settings.cache_bytes - for_answers)
+        self.encoders = Encoders(
+            self.bundles,
+            settings,
+            self.processor,
+            self.metrics,
+            self.tenants,
+            settings.cache_bytes - for_answers,
+        )
         self.metrics.watch(
             queue_tokens=lambda: sum(encoder.queued_tokens for encoder in self.encoders),
             queue_age=lambda: max(encoder.queue_age for encoder in self.encoders),
@@ -123,38 +125,25 @@ class Service:
         self.keys = Keyring(settings.api_keys, settings.keys_file)
         self.metrics.keys_stale.set_function(lambda: self.keys.stale)
 
-    def _encoders(self, cache_bytes: int) -> Encoders:
-        settings, bundles = self.settings, self.bundles.encoders
-        found: list[Encoder] = []
-        shares = Shares(settings.threads or self.processor.cores)
-        weights = settings.bundle_shares or [1.0] * len(bundles)
-        for (name, bundle), weight in zip(bundles.items(), weights, strict=True):
-            first = not found
-            try:
-                encoder = Encoder(
-                    name,
-                    bundle,
-                    settings,
-                    self.processor,
-                    self.metrics,
-                    self.tenants,
-                    int(cache_bytes * weight / sum(weights)),
-                    shares,
-                    weight,
-                    reranking=self.reranking if first else None,
-                    default=first,
-                )
-            except (ChoiceError, ValueError) as error:
-                if len(bundles) == 1:
-                    raise
-                raise type(error)(f"bundle {name}: {error}") from error
-            found.append(encoder)
-        return Encoders(found, settings.model_aliases, settings.max_bundle_bytes)
+    @property
+    def reranking(self) -> Reranking | None:
+        """The re-ranker; None if the settings name none."""
+        return self.encoders.reranking
 
     @property
     def running(self) -> Running | None:
         """The engine of the default bundle, once it runs."""
         return self.encoders.default.running
+
+    @property
+    def ready(self) -> bool:
+        """Whether the default engine runs; it may be draining."""
+        return self.running is not None and self.phase not in (Phase.STARTING, Phase.FAILED)
+
+    @property
+    def ending(self) -> bool:
+        """Whether no new work may begin that outlives its request."""
+        return self.phase in (Phase.DRAINING, Phase.FAILED)
 
     @property
     def degraded(self) -> bool:

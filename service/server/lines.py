@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import orjson
 from fastapi import Request
@@ -45,10 +45,12 @@ from service.server.edge import deadline
 from service.server.edge.bodies import BODY_RATE, LINES_MEMORY, NDJSON, ROOM, Body
 from service.server.edge.errors import translate
 from service.server.edge.rights import next_request
-from service.server.encoder import Encoder
-from service.server.lifecycle import Phase, Service
 from service.server.routes import inference
 from service.unknown import field_names, unknown_name
+
+if TYPE_CHECKING:
+    from service.server.encoder import Encoder
+    from service.server.lifecycle import Service
 
 # A batch ends at one of these. It is embedded like one request.
 BATCH_LINES = 64
@@ -186,7 +188,7 @@ def lines_of_body(request: Request, options: LineOptions) -> LineAnswers:
         request.scope[ROOM],
         settings.max_body_bytes,
         settings.body_timeout,
-        lambda: lines.service.phase in (Phase.DRAINING, Phase.FAILED),
+        lambda: lines.service.ending,
     )
     return LineAnswers(lines, body.batches(), body.progress)
 

@@ -19,8 +19,8 @@ from service.errors import ServiceError
 from service.keys.file import KeysError
 from service.server.app import create_app
 from service.server.edge.connections import IDLE_SECONDS, Limits, limited
+from service.server.encoders import open_bundles
 from service.server.lifecycle import Phase, Service
-from service.server.opening import open_bundles
 from service.server.workers import ALIVE, BAD_BUNDLE, NO_ENGINE, Scrape
 from service.settings import Settings
 

@@ -30,7 +30,7 @@ from docsplit.engines.choice import detect
 from service import temporary
 from service.errors import CommandError
 from service.keys import file
-from service.server.opening import open_bundles
+from service.server.encoders import open_bundles
 from service.settings import Settings
 
 log = structlog.get_logger("docsplit")

@@ -31,7 +31,7 @@ from export.source import is_reranker, open_pair_source
 from export.tasks import HeldOut
 from export.texts import make_pairs, pair_inputs, pair_rows, same_order
 from export.thresholds import misses, remaining
-from service.server.opening import open_bundles
+from service.server.encoders import open_bundles
 from service.settings import Settings
 from tests.conftest import NIGHTLY, Server, serving
 from tests.export.cross_encoders import CLASSIFIERS, save_cross_encoder, with_segments

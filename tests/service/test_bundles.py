@@ -20,9 +20,8 @@ from docsplit.heads.examples import Examples
 from service.errors import NotFoundError
 from service.index.indexes import Indexes, Model, connect
 from service.server.encoder import Running
-from service.server.encoders import ModelTooLargeError, ModelUnusableError
+from service.server.encoders import ModelTooLargeError, ModelUnusableError, open_bundles
 from service.server.lifecycle import Service
-from service.server.opening import open_bundles
 from service.settings import Settings
 from tests.conftest import Server, serving, wait_until
 from tests.index.conftest import call, upsert

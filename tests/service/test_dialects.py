@@ -24,8 +24,8 @@ from service.embedding.embedder import Document, DocumentWindow, Embedded
 from service.embedding.prompts import for_purpose
 from service.server.app import create_app
 from service.server.bodies.encoding import ARROW, small_integers
+from service.server.encoders import open_bundles
 from service.server.lifecycle import Service
-from service.server.opening import open_bundles
 from service.server.routes import inference
 from service.settings import Settings
 from tests.conftest import Server, serving

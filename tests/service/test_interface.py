@@ -14,8 +14,8 @@ from fastapi.routing import iter_route_contexts
 from service.server import interface
 from service.server.app import create_app
 from service.server.edge.layer import OPEN_PATHS
+from service.server.encoders import open_bundles
 from service.server.lifecycle import Service
-from service.server.opening import open_bundles
 from service.settings import Settings
 
 # the parts of a form: a route checks them itself

@@ -31,7 +31,6 @@ from service.metrics import Metrics
 from service.server import lines as lines_module
 from service.server.edge.bodies import Inflight
 from service.server.edge.rights import next_request
-from service.server.lifecycle import Phase
 from service.server.lines import (
     BATCH_LINES,
     MOST_BATCHES,
@@ -313,7 +312,7 @@ def lines_over(embed: Callable[..., Coroutine[Any, Any, Embedded]]) -> Lines:
         return running
 
     service: Any = SimpleNamespace(
-        phase=Phase.READY,
+        ready=True,
         metrics=Metrics(),
         running=running,
         encoders=SimpleNamespace(running=loaded),

@@ -305,7 +305,7 @@ import sys
 from service.server import serving as server
 from service.server.lifecycle import Service
 from service.settings import Settings
-from service.server.opening import open_bundles
+from service.server.encoders import open_bundles
 for endpoint in (None, "http://127.0.0.1:1"):
     settings = Settings(otlp_endpoint=endpoint)
     Service(settings, open_bundles(settings))

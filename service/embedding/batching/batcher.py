@@ -1,5 +1,7 @@
 """Worker threads that take batches from the queue and run the engine."""
 
+from __future__ import annotations
+
 import asyncio
 import contextlib
 import math
@@ -8,11 +10,11 @@ import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from docsplit.engines.interface import Engine
 from docsplit.windowing.documents import pad
 from service.embedding.batching import clients
 from service.embedding.batching.clients import overflow
@@ -21,6 +23,9 @@ from service.embedding.batching.queue import WindowQueue
 from service.embedding.batching.shares import Shares, Turn
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.tracing import stages
+
+if TYPE_CHECKING:
+    from docsplit.engines.interface import Engine
 
 # Engine seconds after which a batch's weight falls to 1/e. A batch weighs by its time. Otherwise
 # many short requests, whose cost is not their tokens, would hide the rate of long ones.

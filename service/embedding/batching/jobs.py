@@ -1,13 +1,18 @@
 """Work that waits for the engine: the windows of requests."""
 
+from __future__ import annotations
+
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from docsplit.engines.interface import Engine
 from service.embedding.batching.clients import UNNAMED, Client
+
+if TYPE_CHECKING:
+    from docsplit.engines.interface import Engine
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +77,7 @@ class Job:
     model: Model | None = None
     vectors: list[NDArray[np.float32] | None] = field(init=False)
     left: int = field(init=False)
-    waiting: dict["Window", None] = field(init=False)
+    waiting: dict[Window, None] = field(init=False)
     waiting_tokens: int = field(init=False)
     first_taken: float | None = None
     dropped: bool = False

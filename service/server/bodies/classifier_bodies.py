@@ -18,8 +18,8 @@ from pydantic import (
 from docsplit.heads import examples
 from docsplit.heads.examples import MOST_EXAMPLES
 from service.server.bodies.body import Body
-from service.server.bodies.fields import valid_text, valid_texts
-from service.server.bodies.names import INDEX_NAME, Identifier, identifier
+from service.server.bodies.fields import INDEX_NAME, valid_text, valid_texts
+from service.server.bodies.names import Identifier, identifier
 
 LONGEST_LABEL = 128
 

@@ -6,6 +6,20 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+# forms of names
+INDEX_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
+FIELD_NAME = "^[a-z][a-z0-9_]{0,62}$"
+REVISION = "^[0-9a-f]{12}([0-9a-f]{52})?$"
+JOB_ID = "^[0-9a-f]{32}$"
+FORMS = {
+    INDEX_NAME: "a name has 1 to 63 lower-case letters, digits, - and _, and begins with a letter "
+    "or digit",
+    FIELD_NAME: "the name of a field has 1 to 63 lower-case letters, digits and _, and begins with "
+    "a letter",
+    REVISION: "give the revision that GET /indexes/{name} lists, or its first 12 digits",
+    JOB_ID: "the id of a job has 32 digits from 0 to f; GET /jobs lists them",
+}
+"""What to say of a text that does not have the form of a pattern."""
 # characters checked in one call, which blocks all other threads
 _STEP = 1 << 16
 

@@ -3,12 +3,15 @@
 The memory of a request is reserved from its head until its client has read the answer.
 """
 
+from __future__ import annotations
+
 import asyncio
 import re
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from typing import TYPE_CHECKING
 
 from starlette.types import Message, Receive, Scope
 
@@ -23,7 +26,9 @@ from service.errors import (
     TooLargeError,
 )
 from service.server.bodies.large import marks, values
-from service.settings import Settings
+
+if TYPE_CHECKING:
+    from service.settings import Settings
 
 # bytes per second; a body must arrive at least this fast
 BODY_RATE = 16_384
@@ -71,7 +76,7 @@ class Inflight:
         self._seconds = 0.0
 
     @contextmanager
-    def body(self) -> Iterator["Body"]:
+    def body(self) -> Iterator[Body]:
         """Reserve memory for one request of the task's client, until the request ends."""
         body = Body(self, clients.current())
         try:

@@ -24,7 +24,7 @@ from service.errors import (
 )
 from service.logs import outline
 from service.server import interface
-from service.server.bodies.names import FORMS
+from service.server.bodies.fields import FORMS
 from service.unknown import misspelt, remedy
 
 log = structlog.get_logger("docsplit")

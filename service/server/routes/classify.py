@@ -20,9 +20,8 @@ from service import executors
 from service.embedding.embedder import Document, Embedded
 from service.errors import ConflictError, InvalidError, NotFoundError
 from service.keys.file import Right
-from service.server.bodies.fields import Flag, Inputs
+from service.server.bodies.fields import INDEX_NAME, Flag, Inputs
 from service.server.bodies.large import BodyRoute
-from service.server.bodies.names import INDEX_NAME
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference

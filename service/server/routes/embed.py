@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
 import orjson
@@ -38,7 +38,6 @@ from service.server.bodies.large import BodyRoute
 from service.server.edge.bodies import NDJSON, sends_lines
 from service.server.edge.errors import documented, written
 from service.server.edge.layer import repeatable
-from service.server.encoder import Encoder
 from service.server.lines import (
     DOCUMENTED,
     NAMES,
@@ -48,6 +47,9 @@ from service.server.lines import (
     lines_of_texts,
 )
 from service.server.routes import inference
+
+if TYPE_CHECKING:
+    from service.server.encoder import Encoder
 
 
 class EmbedRoute(BodyRoute):

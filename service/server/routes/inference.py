@@ -18,11 +18,8 @@ from service import memory
 from service.embedding.embedder import Embedded, UnusableInputError
 from service.embedding.prompts import resolve
 from service.errors import EmptyError, InvalidError, NotFoundError, NotLoadedError, TooLargeError
-from service.features import MissingError
 from service.server.edge import deadline
 from service.server.edge.bodies import ROOM
-from service.server.encoder import Encoder, Running
-from service.server.lifecycle import Phase, Service
 
 if TYPE_CHECKING:
     from service.embedding.reranker import Reranker
@@ -31,6 +28,8 @@ if TYPE_CHECKING:
     from service.index.query.reading import Query
     from service.server.bodies.areas import AreaIn
     from service.server.bodies.query import QueryIn
+    from service.server.encoder import Encoder, Running
+    from service.server.lifecycle import Service
 
 
 class Areas(Protocol):
@@ -72,7 +71,7 @@ def encoder_of_index(request: Request, index: Index) -> Encoder:
 
 def check_ready(service: Service) -> None:
     """Raise NotLoadedError if the service is not ready yet."""
-    if service.running is None or service.phase in (Phase.STARTING, Phase.FAILED):
+    if not service.ready:
         raise NotLoadedError
 
 
@@ -246,6 +245,8 @@ async def condition(
     if area is None:
         return where
     if "maps" not in (features := service_of(request).features):
+        from service.features import MissingError
+
         raise MissingError("maps")
     maps: Areas = features["maps"]  # type: ignore[assignment]
     return both(where, await maps.condition(index, area))

@@ -20,9 +20,9 @@ from service.index.rows.records import Windows
 from service.server.bodies.areas import AreaIn
 from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.fields import TEXT
+from service.server.bodies.fields import INDEX_NAME, TEXT
 from service.server.bodies.large import BodyRoute
-from service.server.bodies.names import INDEX_NAME, Identifier, optional_text
+from service.server.bodies.names import Identifier, optional_text
 from service.server.bodies.query import Place, QueryIn, Source, Span
 from service.server.edge import deadline, rights
 from service.server.edge.errors import written

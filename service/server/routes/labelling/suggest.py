@@ -10,8 +10,9 @@ from pydantic import BaseModel, Field
 from service.errors import ConflictError
 from service.index.query.filters import Filter, compile_filter
 from service.server.bodies.body import Body
+from service.server.bodies.fields import INDEX_NAME
 from service.server.bodies.large import BodyRoute
-from service.server.bodies.names import INDEX_NAME, Name
+from service.server.bodies.names import Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference

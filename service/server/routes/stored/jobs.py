@@ -12,7 +12,7 @@ from pydantic import BaseModel, Field
 from service.embedding.batching import clients
 from service.errors import NotFoundError
 from service.keys.file import Right
-from service.server.bodies.names import JOB_ID
+from service.server.bodies.fields import JOB_ID
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
