@@ -97,7 +97,7 @@ async def train_citation_head(
 async def describe_citation_head(request: Request, name: Name) -> CitationOut:
     """The measurements from the training of the index's citation head."""
     async with deadline.within(request):
-        index = await (await inference.service_of(request).store.indexes()).open(name, still=True)
+        index = await inference.open_index(request, name)
         return CitationOut(**(await citation_head(request, index, name)).report)
 
 
@@ -114,7 +114,7 @@ _NETWORK: dict[int | str, Any] = {
 async def download_citation_network(request: Request, name: Name) -> Response:
     """The citation head's weights, to use elsewhere."""
     async with deadline.within(request):
-        index = await (await inference.service_of(request).store.indexes()).open(name, still=True)
+        index = await inference.open_index(request, name)
         head = await citation_head(request, index, name)
     if head.bundled:
         raise ConflictError("the index uses the bundle's citation head: copy it from the bundle")

@@ -23,7 +23,7 @@ from service.keys.file import Right
 from service.server.bodies.fields import INDEX_NAME, Flag, Inputs
 from service.server.bodies.large import BodyRoute
 from service.server.edge import deadline, rights
-from service.server.edge.errors import documented
+from service.server.edge.errors import written
 from service.server.routes import inference
 
 if TYPE_CHECKING:
@@ -113,31 +113,21 @@ class Explained(BaseModel):
     windows: list[WindowOut]
 
 
-_ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {
-        "description": "Labels by falling score, for each input.",
-        "model": list[list[Prediction]] | list[Explained],
-    },
-    **documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503),
-}
+_STATUSES = (400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503)
+_SAID = "Labels by falling score, for each input."
+_OF_ONE = "Labels by falling score, for one text or for each of a list."
+_Several = list[list[Prediction]] | list[Explained]
 
 
-_PREDICTED: dict[int | str, dict[str, Any]] = {
-    **_ANSWERS,
-    200: {
-        "description": "Labels by falling score, for one text or for each of a list.",
-        "model": list[Prediction] | Explained | list[list[Prediction]] | list[Explained],
-    },
-}
-
-
-@router.post("/predict", responses=_PREDICTED, response_model=None, response_class=Response)
+@router.post(
+    "/predict", **written(list[Prediction] | Explained | _Several, *_STATUSES, said=_OF_ONE)
+)
 async def predict(request: Request, body: PredictRequest) -> Response:
     """``/classify`` for clients of TEI: one text gets its answer without a list around it."""
     return await _classified(request, body, flat=isinstance(body.inputs, str))
 
 
-@router.post("/classify", responses=_ANSWERS, response_model=None, response_class=Response)
+@router.post("/classify", **written(_Several, *_STATUSES, said=_SAID))
 async def classify(request: Request, body: ClassifyRequest) -> Response:
     """Labels of whole documents, with calibrated probabilities."""
     return await _classified(request, body)

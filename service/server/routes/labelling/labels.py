@@ -13,13 +13,13 @@ from docsplit.heads.examples import UNSURE
 from service.errors import InvalidError, NotFoundError
 from service.keys.file import Right
 from service.server.bodies.body import Body
-from service.server.bodies.classifier_bodies import LONGEST_LABEL
 from service.server.bodies.fields import INDEX_NAME, valid_text
 from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import Identifier, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
+from service.server.routes.classifiers import LONGEST_LABEL
 
 router = APIRouter(
     route_class=BodyRoute,

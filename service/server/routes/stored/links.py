@@ -20,7 +20,7 @@ from service.server.bodies.fields import valid_text
 from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import DocumentId, Name
 from service.server.edge import deadline, rights
-from service.server.edge.errors import documented
+from service.server.edge.errors import documented, written
 from service.server.routes import inference
 from service.server.routes.stored import documents
 from service.server.routes.turns import Turn
@@ -124,8 +124,7 @@ class LinksOut(BaseModel):
 
 
 _FIND = documented(400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
-_READ = documented(401, 404, 409, 422, 503)
-_PAGE: dict[int | str, dict[str, Any]] = {200: {"model": LinksOut}, **_READ}
+_READ = (401, 404, 409, 422, 503)
 
 
 @router.post("/links/find", responses=_FIND)
@@ -168,7 +167,7 @@ def _names(body: FindRequest) -> Names:
     return Names(body.ids, body.titles, tuple(body.fields), tuple(rules))
 
 
-@router.get("/links", responses=_READ)
+@router.get("/links", responses=documented(*_READ))
 async def describe_found_links(request: Request, name: Name) -> FoundOut:
     """What the last search for links found."""
     async with deadline.within(request):
@@ -182,7 +181,7 @@ async def describe_found_links(request: Request, name: Name) -> FoundOut:
     return FoundOut(**asdict(report))
 
 
-@router.delete("/links", status_code=204, responses=_READ, response_class=Response)
+@router.delete("/links", status_code=204, responses=documented(*_READ), response_class=Response)
 async def forget_found_links(request: Request, name: Name) -> Response:
     """Forget the links that were found in texts; those that users gave stay."""
     async with deadline.within(request):
@@ -192,12 +191,7 @@ async def forget_found_links(request: Request, name: Name) -> Response:
     return Response(status_code=204)
 
 
-@router.get(
-    "/documents/{document_id:path}/links",
-    responses=_PAGE,
-    response_model=None,
-    response_class=Response,
-)
+@router.get("/documents/{document_id:path}/links", **written(LinksOut, *_READ))
 async def list_links(
     request: Request,
     name: Name,

@@ -14,7 +14,7 @@ from service.server.bodies.encoding import json_response
 from service.server.bodies.names import Name
 from service.server.bodies.query import Source
 from service.server.edge import deadline, rights
-from service.server.edge.errors import documented
+from service.server.edge.errors import written
 from service.server.routes import inference
 from service.server.routes.citation import citation_head
 from service.server.routes.stored.links import PlaceOut, place
@@ -57,13 +57,7 @@ class MissingPageOut(BaseModel):
     next: str | None = Field(description="`after` of the next page; null on the last")
 
 
-_ANSWERS: dict[int | str, dict[str, Any]] = {
-    200: {"model": MissingPageOut},
-    **documented(401, 404, 408, 409, 422, 429, 503),
-}
-
-
-@router.get("", responses=_ANSWERS, response_model=None, response_class=Response)
+@router.get("", **written(MissingPageOut, 401, 404, 408, 409, 422, 429, 503))
 async def list_missing_citations(
     request: Request,
     name: Name,
