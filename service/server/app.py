@@ -27,7 +27,7 @@ from service.server.lifecycle import Service
 # send them more
 _AS_OTHER_SERVERS = ("embed", "rerank", "classify", "dialects", "status")
 _OWN = (
-    *("classifiers", "labelling.suggest", "labelling.labels", "similar", "stored.passages"),
+    *("classifiers", "labelling", "similar", "stored.passages"),
     *("stored.indexes", "citation", "stored.links", "stored.missing", "stored.jobs"),
     *("stored.documents", "stored.duplicates"),
 )

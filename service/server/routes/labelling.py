@@ -1,4 +1,4 @@
-"""/classifiers/{name}/labels: labels that people give to documents, one after the other."""
+"""For people who label documents: the labels that they give, and which documents to label next."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from fastapi import APIRouter, Depends, Query, Request
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field, WithJsonSchema
 
 from docsplit.heads.examples import UNSURE
-from service.errors import InvalidError, NotFoundError
+from service.errors import ConflictError, InvalidError, NotFoundError
+from service.index.query.filters import Filter, compile_filter
 from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.fields import INDEX_NAME, valid_text
@@ -20,18 +21,18 @@ from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
 from service.server.routes.classifiers import LONGEST_LABEL
+from service.server.routes.classify import Prediction, trained_head
 
-router = APIRouter(
-    route_class=BodyRoute,
-    prefix="/classifiers/{name}/labels",
-    tags=["classify"],
-    dependencies=[Depends(rights.of_classifier)],
-)
+router = APIRouter(route_class=BodyRoute, prefix="/classifiers/{name}", tags=["classify"])
 
+_GIVING = [Depends(rights.of_classifier)]
 # documents of one call, and of one page
 MOST = 1000
 # labels of one document
 MOST_LABELS = 32
+# documents that a call suggests, and labels that it names of each
+MOST_SUGGESTED = 200
+SHOWN = 2
 
 
 def _few(value: Any) -> Any:
@@ -110,7 +111,74 @@ class LabelledPageOut(BaseModel):
     next: str | None = Field(description="the next page's `after`; null on the last page")
 
 
-@router.post("", responses=documented(400, 401, 404, 408, 409, 413, 415, 422, 503))
+class SuggestRequest(Body):
+    """Where to look for documents to label."""
+
+    index: Annotated[str, Field(pattern=INDEX_NAME)]
+    count: int = Field(10, ge=1, le=MOST_SUGGESTED)
+    filter: Filter | None = Field(None, description="see docs/reference/api/search.md, Filters")
+
+
+class SuggestionOut(BaseModel):
+    """A document whose label would help."""
+
+    id: str
+    title: str | None
+    probabilities: list[Prediction] = Field(description="of the two most probable labels")
+    margin: float = Field(description="how certain the classifier is, 0 to 1")
+
+
+@router.post(
+    "/suggest",
+    dependencies=[Depends(rights.to_use_classifier)],
+    responses=documented(400, 401, 404, 408, 409, 413, 415, 422, 500, 503),
+)
+async def suggest_documents(
+    request: Request, name: Name, body: SuggestRequest
+) -> list[SuggestionOut]:
+    """Unlabelled documents of an index whose labels would help the classifier most."""
+    source = await rights.readable(request, body.index)
+    service = inference.service_of(request)
+    head = await trained_head(request, name)
+    async with deadline.within(request):
+        indexes = await service.store.indexes()
+        index = await indexes.open(source, still=True)
+        if index.identity.revision != head.revision:
+            raise ConflictError(
+                "the index has the vectors of another bundle than the classifier: use an index of "
+                "the classifier's bundle"
+            )
+        where = compile_filter(body.filter, index.identity.fields) if body.filter else None
+        labelled = await (await service.heads.classifiers()).labelled(name)
+        # a training that runs, or waits to resume, has labels as well
+        training = await service.trainings.get(name)
+        if training is not None:
+            labelled |= await service.trainings.labelled(training)
+        from service.index.rows import keyed
+        from service.learning.suggest import suggest
+
+        names = await keyed.names(indexes, source)
+        given = await (await service.heads.labels()).ids(name, names)
+        found = await suggest(index, head.network, labelled, body.count, where, given)
+    return [
+        SuggestionOut(
+            id=one.id,
+            title=one.title,
+            probabilities=[
+                Prediction(label=head.labels[i], score=float(one.probabilities[i]))
+                for i in (-one.probabilities).argsort(kind="stable")[:SHOWN]
+            ],
+            margin=one.margin,
+        )
+        for one in found
+    ]
+
+
+@router.post(
+    "/labels",
+    dependencies=_GIVING,
+    responses=documented(400, 401, 404, 408, 409, 413, 415, 422, 503),
+)
 async def give_labels(request: Request, name: Name, body: LabelsRequest) -> GivenOut:
     """Label documents of an index, or remove their labels; the classifier need not exist yet.
 
@@ -157,7 +225,7 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
     return GivenOut(labelled=labelled)
 
 
-@router.get("", responses=documented(401, 404, 422, 503))
+@router.get("/labels", dependencies=_GIVING, responses=documented(401, 404, 422, 503))
 async def list_labels(
     request: Request,
     name: Name,

@@ -1,1 +1,0 @@
-"""Routes for people who label documents."""
