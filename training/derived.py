@@ -20,11 +20,11 @@ from scipy.stats import ortho_group
 from docsplit.corpora.documents import read_texts
 from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from export.options import count
+from export.progress import Progress
 from export.source import only_own_code, save_with_code
 from training.errors import AveragingError, SettingsError
 from training.evaluation.encoders import Representation, opened
 from training.evaluation.metrics import difference_interval
-from training.progress import EmbeddingProgress
 from training.tokens import split_sentences
 from training.trainer.output import complete, write_record
 
@@ -373,7 +373,7 @@ def whiten_main(arguments: Sequence[str]) -> int:
     fields = Fields.given(given)
     corpora = [draw(path, fields, given.documents, given.seed) for path in given.corpora]
     cache = given.cache or given.output.with_name(f"{given.output.name}.vectors")
-    progress = EmbeddingProgress(console)
+    progress = Progress(console)
     with opened(
         given.encoder, cache, max_tokens=given.max_tokens, progress=progress
     ) as representation:

@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 import sentencex
 from filelock import FileLock, Timeout
-from rensa import RMinHash
 from transformers import PreTrainedTokenizerBase
 
 import docsplit.corpora.documents
@@ -23,6 +22,8 @@ from docsplit.corpora.documents import Document, read_texts, text_of
 from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.files import TYPES, same, suffix
 from docsplit.corpora.tables import check
+from docsplit.ranking.duplicates import HASHES, minhash
+from docsplit.ranking.words import hashes
 from training import cache as layout
 from training.cache import CacheCounts, TokenCache
 from training.settings import DataSettings
@@ -172,9 +173,8 @@ def _fields(settings: DataSettings) -> Fields:
 # documents. Broder (1997), "On the resemblance and containment of documents"; banding as in
 # Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4.
 
-PERMUTATIONS = 128
+PERMUTATIONS = HASHES
 SHINGLE_WORDS = 5
-_SEED = 1
 _PARTITION_ROWS = 250_000
 _READ_ROWS = 65_536
 
@@ -183,23 +183,16 @@ Signatures = npt.NDArray[np.uint32]
 
 
 def signature(text: str) -> Signature:
-    """MinHash signature of the set of word 5-grams.
+    """MinHash signature of the set of word 5-grams, uint32 ``[PERMUTATIONS]``.
 
-    Args:
-        text: the document. Case and white space do not matter.
-
-    Returns:
-        uint32 ``[PERMUTATIONS]``. Two signatures agree at a share of positions whose expectation
-        is the Jaccard similarity of the two sets.
+    Case and white space do not matter.
     """
-    words = text.lower().split()
-    shingles = [
-        " ".join(words[i : i + SHINGLE_WORDS])
-        for i in range(max(1, len(words) - SHINGLE_WORDS + 1))
-    ]
-    sketch = RMinHash(num_perm=PERMUTATIONS, seed=_SEED)
-    sketch.update(shingles)
-    return np.asarray(sketch.digest(), dtype=np.uint32)
+    words = hashes(text.lower().split())
+    count = max(1, len(words) - SHINGLE_WORDS + 1)
+    grams = words[:count]
+    for place in range(1, min(SHINGLE_WORDS, len(words))):
+        grams = grams * np.uint32(0x9E3779B1) ^ words[place : place + count]
+    return minhash(grams)
 
 
 def bands_for(threshold: float) -> int:
@@ -208,7 +201,7 @@ def bands_for(threshold: float) -> int:
     With ``b`` bands of ``r`` rows a pair of similarity ``s`` shares a bucket with probability
     ``1 - (1 - s^r)^b``. Fewer bands give fewer false candidates.
     """
-    for bands in (1, 2, 4, 8, 16, 32, 64):
+    for bands in (1, 2, 4, 8, 16, 32, 48):
         if 1 - (1 - threshold ** (PERMUTATIONS // bands)) ** bands >= 0.99:
             return bands
     return PERMUTATIONS
@@ -298,7 +291,7 @@ def load_signatures(path: Path) -> Signatures:
 # The build is resumable. It records the sizes of the files after every ``_BLOCK`` documents.
 # After an interruption it cuts the files back to the recorded sizes and continues from there.
 
-FORMAT = 3
+FORMAT = 4
 _BLOCK = 100
 _SAID_SECONDS = 10.0
 _PROGRESS = "progress.json"

@@ -34,9 +34,9 @@ from docsplit.ranking.terms import SAMPLE, bag, cosines, count
 from docsplit.ranking.words import INDEX, every
 from docsplit.windowing.pooling import Vectors
 from export.heads import add_head
+from export.progress import Progress
 from training.errors import HeadError
 from training.evaluation.encoders import add_precision_flag, opened
-from training.progress import EmbeddingProgress
 
 # Embed documents as the service does. An interrupted run continues where it stopped.
 
@@ -70,7 +70,7 @@ def embed(
     bundle: Path, cache: Path, texts: Sequence[str], precision: ArithmeticWish = "auto"
 ) -> Vectors:
     """Unit vectors of whole documents, float32 ``[texts, dimensions]``."""
-    progress = EmbeddingProgress(Console(stderr=True))
+    progress = Progress(Console(stderr=True))
     with opened(str(bundle), cache, precision=precision, progress=progress) as encoder:
         vectors: Vectors = encoder.features(texts)
         return vectors

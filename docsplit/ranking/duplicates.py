@@ -20,11 +20,11 @@ from docsplit.ranking.words import hashes, pairs_of, words
 # a set that shares half of its shingles with another has one of its bands with probability .986
 BANDS = 32
 _ROWS = 3
+HASHES = BANDS * _ROWS
 _random = np.random.default_rng(0)
 # multiply-shift hashing (Dietzfelbinger et al. 1997), modulo 2^64
 _FACTORS, _SHIFTS = (
-    _random.integers(0, 1 << 64, (BANDS * _ROWS, 1), dtype=np.uint64) | np.uint64(1)
-    for _ in range(2)
+    _random.integers(0, 1 << 64, (HASHES, 1), dtype=np.uint64) | np.uint64(1) for _ in range(2)
 )
 # shingles that one step hashes: 96 hashes of each, of eight bytes
 _HASHED = 4096
@@ -57,12 +57,24 @@ def _shared(one: Shingles, other: Shingles) -> int:
     return len(np.intersect1d(one, other, assume_unique=True))
 
 
-def keys(document: Shingles) -> Keys:
-    """Keys of the bands, uint32 ``[BANDS]``: similar documents have some in common."""
-    least = np.full(BANDS * _ROWS, np.iinfo(np.uint64).max, dtype=np.uint64)
+def minhash(document: Shingles) -> Keys:
+    """The least of each hash function's values, uint32 ``[HASHES]``.
+
+    Two sets agree at a share of positions whose expectation is their resemblance.
+    """
+    least = np.full(HASHES, np.iinfo(np.uint32).max, dtype=np.uint64)
     for at in range(0, len(document), _HASHED):
         part = document[at : at + _HASHED].astype(np.uint64)
         np.minimum(least, ((_FACTORS * part + _SHIFTS) >> np.uint64(32)).min(axis=1), out=least)
+    return least.astype(np.uint32)
+
+
+def keys(document: Shingles) -> Keys:
+    """Keys of the bands, uint32 ``[BANDS]``: similar documents have some in common."""
+    # of eight bytes, as stored indexes have them
+    least = minhash(document).astype(np.uint64)
+    if not len(document):
+        least[:] = np.iinfo(np.uint64).max
     return np.array(
         [zlib.crc32(band.tobytes()) for band in least.reshape(BANDS, _ROWS)], dtype=np.uint32
     )

@@ -19,11 +19,11 @@ import torch
 from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
+from export.progress import RunProgress
 from tests.training.conftest import start_process
 from training.__main__ import main
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.processes import Processes
-from training.progress import RunProgress
 from training.reporting import plot_run, read_lines
 from training.settings import Settings, ViewName
 from training.trainer import opening
@@ -410,5 +410,5 @@ def test_time_left_counts_steps_and_validations() -> None:
     assert progress.seconds_left() == pytest.approx(86 * 2)
     progress.validated(30.0)
     assert progress.seconds_left() == pytest.approx(86 * 2 + 5 * 30)
-    words = progress.describe({"loss": 1.0})
-    assert words == "loss 1.0000 · 4.0 documents/s · 400 tokens/s · 5:22 left"
+    words = progress.described({"loss": 1.0})
+    assert words == "loss 1.0000 · 4.0 documents/s · 400 tokens/s · 5 min 22 s left"

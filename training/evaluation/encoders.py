@@ -24,9 +24,9 @@ from docsplit.bundles.manifest import MANIFEST, BundleError
 from docsplit.corpora.fields import DataError
 from docsplit.engines.choice import ArithmeticWish
 from export.errors import ExportError
+from export.progress import Progress
 from export.requirements import absence
 from training.errors import SettingsError
-from training.progress import EmbeddingProgress
 from training.tokens import valid
 
 # The interface of an encoder in an evaluation.
@@ -201,13 +201,13 @@ class CachedEncoder:
         self,
         encoder: Encoder,
         store: Store,
-        progress: EmbeddingProgress | None = None,
+        progress: Progress | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.name, self.kind = encoder.name, encoder.kind
         self.revision, self.details = encoder.revision, encoder.details
         self.encoder, self._store = encoder, store
-        self._progress = progress or EmbeddingProgress()
+        self._progress = progress or Progress()
         self._clock = clock
 
     def fitted(self, texts: Sequence[str]) -> "CachedEncoder":
@@ -236,7 +236,9 @@ class CachedEncoder:
     ) -> dict[bytes, Vectors]:
         found: dict[bytes, Vectors] = {}
         total = sum(len(texts[digest]) for digest in missing)
-        with self._progress.embedding(self.name, len(missing), total) as advance:
+        with self._progress.counted(
+            f"{self.name}: embedding {len(missing)} texts", total
+        ) as advance:
             for group in _groups(missing, texts):
                 own = [valid(texts[digest]) for digest in group]
                 began = self._clock()
@@ -488,7 +490,7 @@ def opened(
     max_tokens: int | None = None,
     precision: ArithmeticWish = "auto",
     trust_remote_code: bool = False,
-    progress: EmbeddingProgress | None = None,
+    progress: Progress | None = None,
 ) -> Iterator[Representation]:
     """Open an encoder and its cache for the duration of the context.
 

@@ -10,13 +10,13 @@ from docsplit.corpora.catalogue import Found
 from docsplit.corpora.fields import DataError
 from docsplit.corpora.sets import AnySet
 from docsplit.engines.choice import ArithmeticWish
+from export.progress import Progress
 from training.errors import SettingsError
 from training.evaluation.encoders import Representation, TextsOnly, name_of, opened
 from training.evaluation.report import figure
 from training.evaluation.results import Result, every, key, path_of, read, write
 from training.evaluation.tasks import main_figure, main_heading
 from training.evaluation.tasks.task import Options, Task, UnfitError
-from training.progress import EmbeddingProgress
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def carry_out(request: Request, console: Console) -> Evaluated:
             max_tokens=request.max_tokens,
             precision=request.precision,
             trust_remote_code=request.trust_remote_code,
-            progress=EmbeddingProgress(console),
+            progress=Progress(console),
         ) as representation:
             evaluation.of(representation, tasks)
     return Evaluated(evaluation.first, evaluation.left_out)

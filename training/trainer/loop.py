@@ -17,11 +17,11 @@ from typing import Any
 import torch
 from torch import nn
 
+from export.progress import RunProgress
 from training.batches import chunk_tokens
 from training.errors import CheckpointError, DivergedError
 from training.losses import chance
 from training.processes import Processes
-from training.progress import RunProgress
 from training.reporting import Curve, plot_run, run_record
 from training.settings import Settings
 from training.trainer.checkpoint import (

@@ -3,8 +3,6 @@
 import hashlib
 import json
 import shutil
-import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -14,6 +12,7 @@ import numpy.typing as npt
 import torch
 from rich.console import Console
 
+from export.progress import Progress
 from training.batches import BatchOrder, ClusterOrder, Neighbourhood
 from training.cache import Numbers, TokenCache
 from training.documents import open_cache
@@ -22,7 +21,6 @@ from training.errors import SettingsError
 from training.links import HardNegatives, LinkGraph, made_from, mine, open_graph
 from training.losses import MaskedLMHead
 from training.processes import Processes
-from training.progress import EmbeddingProgress
 from training.settings import Settings
 from training.tokens import Specials
 from training.trainer.checkpoint import fixed_settings
@@ -101,22 +99,16 @@ def _open_cache(settings: Settings, start: Start, processes: Processes) -> Token
         processes.barrier()
         return open_cache(settings.data, start.tokenizer)
     try:
-        return open_cache(settings.data, start.tokenizer, _noter())
+        with Progress(Console(stderr=True, highlight=False)) as progress:
+            return open_cache(
+                settings.data,
+                start.tokenizer,
+                lambda count, what: progress.report(
+                    what, words=f"{what}: {count:,} documents read"
+                ),
+            )
     finally:
         processes.barrier()
-
-
-def _noter() -> Callable[[int, str], None]:
-    console = Console(stderr=True, highlight=False)
-    last = [time.monotonic()]
-
-    def note(count: int, what: str) -> None:
-        now = time.monotonic()
-        if now - last[0] >= 2:
-            last[0] = now
-            console.print(f"{what}: {count:,} documents read", markup=False)
-
-    return note
 
 
 def _check_documents(
@@ -303,9 +295,9 @@ def _embed(
     specials = Specials.of(opened.tokenizer)
     folder.mkdir(parents=True, exist_ok=True)
     count = len(opened.train)
-    progress = EmbeddingProgress(Console(quiet=not processes.is_main, highlight=False))
+    progress = Progress(Console(quiet=not processes.is_main, highlight=False))
     files = []
-    with progress.embedding("start weights", count, count) as advance:
+    with progress.counted(f"start weights: embedding {count} texts", count) as advance:
         for start in range(0, count, _AT_ONCE):
             numbers = opened.train[start : start + _AT_ONCE]
             files.append(folder / f"{start}.npy")
