@@ -92,6 +92,7 @@ def configure(service: Service) -> uvicorn.Config:
     settings = service.settings
     metrics = service.metrics
     limits = Limits(
+        head_bytes=settings.max_header_bytes,
         head_seconds=settings.header_timeout,
         read_seconds=settings.body_timeout,
         connections=sockets.room(settings.max_connections),
@@ -103,7 +104,6 @@ def configure(service: Service) -> uvicorn.Config:
         host=settings.host,
         port=settings.port,
         http=limited(limits),
-        h11_max_incomplete_event_size=settings.max_header_bytes,
         ws="none",
         log_config=None,
         access_log=False,

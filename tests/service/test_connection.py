@@ -47,6 +47,7 @@ class Server:
         self._closes = closes
         self.registry = CollectorRegistry()
         self.limits = Limits(
+            head_bytes=1024,
             head_seconds=head_seconds,
             read_seconds=read_seconds,
             connections=connections,
@@ -61,7 +62,6 @@ class Server:
                 self._observe,
                 http=limited(self.limits),
                 interface="asgi3",
-                h11_max_incomplete_event_size=1024,
                 timeout_graceful_shutdown=5,
                 log_config=None,
             )
@@ -161,16 +161,33 @@ def test_a_connection_with_an_open_request_makes_no_room(server: Server) -> None
         b"GET / HTTP/1.1\r\nhost: a\r\nhost: b\r\n\r\n",
         b"POST / HTTP/1.1\r\nhost: a\r\ntransfer-encoding: gzip, chunked\r\n\r\n0\r\n\r\n",
         b"POST / HTTP/1.1\r\nhost: a\r\ncontent-length: 1\r\ncontent-length: 2\r\n\r\n",
-        b"GET /" + 2000 * b"y",
-        REQUEST[:-2] + b"x: " + 2000 * b"y",
     ],
 )
 def test_an_invalid_request_gets_400(server: Server, sent: bytes) -> None:
     with server.connect() as connection:
-        connection.sendall(sent + b"\r\n\r\n" * (b"HTTP" not in sent and b"y" not in sent))
+        connection.sendall(sent + b"\r\n\r\n" * (b"HTTP" not in sent))
         with connection.makefile("rb") as answer:
             assert answer.read(12) == b"HTTP/1.1 400"
     assert server.began == 0
+
+
+@pytest.mark.parametrize("sent", [b"GET /" + 2000 * b"y", REQUEST[:-2] + b"x: " + 2000 * b"y"])
+def test_a_large_head_gets_431(server: Server, sent: bytes) -> None:
+    with server.connect() as connection:
+        connection.sendall(sent)
+        with connection.makefile("rb") as answer:
+            assert answer.read(12) == b"HTTP/1.1 431"
+    assert server.began == 0
+
+
+def test_a_large_head_after_a_request_in_progress_ends_the_connection(server: Server) -> None:
+    server.may_answer.clear()
+    with server.connect() as connection:
+        connection.sendall(REQUEST + REQUEST[:-2] + b"x: " + 500 * b"y")
+        wait_until(lambda: server.began == 1, 10)
+        assert server.limits.open
+        connection.sendall(2000 * b"y")
+        wait_until(lambda: not server.limits.open, 10)
 
 
 def test_a_client_that_closes_its_half_gets_its_answer(server: Server) -> None:
@@ -279,7 +296,7 @@ def test_the_rest_of_an_answered_body_must_arrive_in_time() -> None:
 def test_a_client_that_sends_a_large_head_sees_that_it_is_refused() -> None:
     with closing(Server()) as server, server.connect() as connection:
         connection.sendall(REQUEST[:-2] + b"x: " + 2000 * b"y" + b"\r\nx: ")
-        assert connection.recv(4096).startswith(b"HTTP/1.1 400")
+        assert connection.recv(4096).startswith(b"HTTP/1.1 431")
         connection.sendall(4_000_000 * b"y" + b"\r\n\r\n")
         assert connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR) == 0
     assert server.began == 0

@@ -1,10 +1,10 @@
 """Connections: each ends within its limits, whatever its client sends or leaves out.
 
-uvicorn parses HTTP and bounds what an incomplete head may hold, but a slow head, a slow reader and
-the number of connections have no limit there. ``Connection`` stands between asyncio and uvicorn's
-protocol and reads no HTTP. The layer tells it when a request begins and when its answer is
-complete; while no request is in progress, one timer always runs. It depends only on
-``asyncio.Protocol``, uvicorn's setting ``http`` and ASGI's ``state``.
+uvicorn parses HTTP with httptools, but a large or slow head, a slow reader and the number of
+connections have no limit there. ``Connection`` stands between asyncio and uvicorn's protocol and
+reads no HTTP. The parser tells it where a head ends, the layer when a request begins and when its
+answer is complete; while no request is in progress, one timer always runs. It depends only on
+``asyncio.Protocol``, httptools' callbacks, uvicorn's setting ``http`` and ASGI's ``state``.
 """
 
 import asyncio
@@ -14,10 +14,9 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, cast
 
-import h11
 from prometheus_client import Counter
 from starlette.types import Scope
-from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 # Bytes of an answer in the kernel that it has not sent yet: a client that takes half of them lets
 # the service write again. Without a limit, the kernel holds megabytes.
@@ -28,10 +27,22 @@ IDLE_SECONDS = 75.0
 # looks the same until the service writes to it.
 HALF_CLOSED_SECONDS = 0.5
 _KEY = "docsplit.connection"
-_FULL = (
-    b"HTTP/1.1 503 Service Unavailable\r\ncontent-type: application/json\r\n"
-    b"content-length: 76\r\nconnection: close\r\n\r\n"
-    b'{"error":"too many connections: ask again soon","error_type":"Overloaded"}\r\n'
+
+
+def _answer(status: bytes, error: bytes) -> bytes:
+    return (
+        b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n"
+        b"connection: close\r\n\r\n%s" % (status, len(error), error)
+    )
+
+
+_FULL = _answer(
+    b"503 Service Unavailable",
+    b'{"error":"too many connections: ask again soon","error_type":"Overloaded"}',
+)
+_LARGE = _answer(
+    b"431 Request Header Fields Too Large",
+    b'{"error":"request line and headers are too large","error_type":"TooLarge"}',
 )
 
 
@@ -40,6 +51,7 @@ class Limits:
     """Limits of connections.
 
     Attributes:
+        head_bytes: most bytes of a head that is not whole, and of one read from the socket.
         head_seconds: from the connection, or from the first byte after an answer, to the end of a
             request's head; also for the rest of a body that is already answered.
         read_seconds: in which a client must take some of the answer that waits for it.
@@ -49,6 +61,7 @@ class Limits:
         idle: connections without a request in progress, the longest idle first.
     """
 
+    head_bytes: int
     head_seconds: float
     read_seconds: float
     connections: int
@@ -68,12 +81,14 @@ class Connection(asyncio.Protocol):
 
     def __init__(self, limits: Limits, app_state: dict[str, Any], **given: Any) -> None:
         self._limits = limits
-        self._http = H11Protocol(app_state={**app_state, _KEY: self}, **given)
+        self._http = _Http(self, app_state={**app_state, _KEY: self}, **given)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
         self._timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._requests = 0
+        # bytes of a head that is not whole; None while a body is read
+        self.head: int | None = 0
         # whether the timer gives the time until the next request begins
         self._idle = False
         self._half_closed = False
@@ -141,11 +156,11 @@ class Connection(asyncio.Protocol):
         if self._idle:
             self._idle = False
             self._end_after(self._limits.head_seconds, "slow_head")
-        try:
-            self._http.data_received(data)
-        except h11.LocalProtocolError:
-            # uvicorn could not tell the client of a mistake after the beginning of an answer
-            self._abort("invalid")
+        self._http.data_received(data)
+        if self.head is not None:
+            self.head += len(data)
+            if self.head > self._limits.head_bytes:
+                self._refuse_head()
 
     def eof_received(self) -> bool:
         if not self._requests or not self.whole or self.lingers:
@@ -179,6 +194,16 @@ class Connection(asyncio.Protocol):
             self._end_after(self._limits.head_seconds, "unread")
             # a request that is still in progress ends
             self._http.connection_lost(None)
+
+    def _refuse_head(self) -> None:
+        """Answer 431; without an answer if that to a request before is in progress."""
+        if self._requests:
+            self._abort("head")
+            return
+        self._limits.closed.labels("head").inc()
+        self._transport.write(_LARGE)
+        self.whole = False
+        self.close()
 
     def _end_after(self, seconds: float, reason: str) -> None:
         self._stop_timer()
@@ -227,6 +252,32 @@ class Connection(asyncio.Protocol):
     def _forget(self) -> None:
         self._limits.open.discard(self)
         self._limits.idle.pop(self, None)
+
+
+class _Http(HttpToolsProtocol):
+    """uvicorn's protocol, which tells its connection where heads begin and end."""
+
+    def __init__(self, connection: Connection, **given: Any) -> None:
+        super().__init__(**given)
+        self._connection = connection
+
+    def on_headers_complete(self) -> None:
+        """Called by httptools; an exception becomes 400."""
+        self._connection.head = None
+        names = [name for name, _ in self.headers]
+        hosts = names.count(b"host")
+        if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
+            raise ValueError("a request has one header host")
+        for name, value in self.headers:
+            # llhttp takes any codings that end with chunked, and uvicorn decodes no other
+            if name == b"transfer-encoding" and value.lower() != b"chunked":
+                raise ValueError("a body has no other coding than chunked")
+        super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        """Called by httptools."""
+        self._connection.head = 0
+        super().on_message_complete()
 
 
 class _Transport:
