@@ -8,6 +8,7 @@ answer is complete; while no request is in progress, one timer always runs. It d
 """
 
 import asyncio
+import re
 import socket
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -26,6 +27,7 @@ IDLE_SECONDS = 75.0
 # Seconds for the answer of a client that closed its half of the connection. One that has left
 # looks the same until the service writes to it.
 HALF_CLOSED_SECONDS = 0.5
+_UPGRADE = re.compile(rb"\r\nupgrade:", re.IGNORECASE)
 _KEY = "docsplit.connection"
 
 
@@ -156,11 +158,16 @@ class Connection(asyncio.Protocol):
         if self._idle:
             self._idle = False
             self._end_after(self._limits.head_seconds, "slow_head")
-        self._http.data_received(data)
+        if self.head == 0:
+            # HTTP/1.1 ignores a wish for another protocol, which curl --http2 and Java's client
+            # express by default (RFC 9110, 7.8); httptools takes the body for that protocol's
+            head, end, rest = data.partition(b"\r\n\r\n")
+            data = _UPGRADE.sub(b"\r\nignored:", head) + end + rest
         if self.head is not None:
             self.head += len(data)
-            if self.head > self._limits.head_bytes:
-                self._refuse_head()
+        self._http.data_received(data)
+        if self.head is not None and self.head > self._limits.head_bytes:
+            self._refuse_head()
 
     def eof_received(self) -> bool:
         if not self._requests or not self.whole or self.lingers:
