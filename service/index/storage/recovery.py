@@ -25,6 +25,7 @@ from typing import Any, ParamSpec, TypeVar
 
 import structlog
 
+from service import executors
 from service.errors import StoreError
 from service.precedence import give_way
 
@@ -204,7 +205,7 @@ async def recover(apart: Apart, database: Path, table: str) -> int:
         )
     try:
         # a table whose creation did not finish, or of leases, goes as a whole
-        moved, aside = await asyncio.to_thread(
+        moved, aside = await executors.STORE.run(
             _move, database, folder, list(torn.values()) if readable is not None else [folder]
         )
     except OSError as error:
