@@ -74,7 +74,7 @@ def test_the_report_compares_with_the_first_encoder(
     shown = capsys.readouterr().out
     assert shown.startswith("Differences to random\n")
     assert re.search(r"^topics +probe +accuracy +tf-idf .* above *$", shown, re.MULTILINE)
-    # it has six queries, of which too few change
+    # it has four queries, of which too few change
     assert re.search(r"^claims +retrieval +nDCG@10 +tf-idf .* around *$", shown, re.MULTILINE)
     assert main(["--out", str(done / "out"), "--baseline", "tiny"]) == 0
     assert (done / "out" / "report.md").read_text(encoding="utf-8") == report
