@@ -15,6 +15,7 @@ import fcntl
 import multiprocessing
 import os
 import re
+import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
@@ -99,10 +100,19 @@ class Apart:
 
 def _begin() -> None:
     give_way()
+    # otherwise it would wait for ever for the next call of a service that was killed
+    threading.Thread(target=_end_with_the_service, daemon=True).start()
     # LanceDB says there why it ends the process
     silent = os.open(os.devnull, os.O_RDWR)
     for standard in (1, 2):
         os.dup2(silent, standard)
+
+
+def _end_with_the_service() -> None:
+    service = multiprocessing.parent_process()
+    if service is not None:
+        service.join()
+        os._exit(1)
 
 
 def _plainly(call: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
