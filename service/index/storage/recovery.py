@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager, suppress
+from multiprocessing import util
 from pathlib import Path
 from typing import Any, ParamSpec, TypeVar
 
@@ -65,6 +66,7 @@ class Apart:
         self._pool: ProcessPoolExecutor | None = None
         self._lock = asyncio.Lock()
         self._idle: asyncio.TimerHandle | None = None
+        self._end: util.Finalize | None = None
 
     async def run(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of a function of a module.
@@ -80,6 +82,11 @@ class Apart:
                 # a fork of this process would hold the locks of its threads
                 context = multiprocessing.get_context("forkserver")
                 self._pool = ProcessPoolExecutor(1, context, initializer=_begin)
+                # A process that multiprocessing started waits for its own before it ends, and
+                # closes the queue before, by which this one would be asked to end.
+                if self._end is not None:
+                    self._end.cancel()
+                self._end = util.Finalize(self, self._pool.shutdown, exitpriority=100)
             try:
                 future = self._pool.submit(_plainly, call, args, kwargs)
                 found: T = await asyncio.wrap_future(future)
