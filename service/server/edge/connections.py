@@ -89,8 +89,9 @@ class Connection(asyncio.Protocol):
         self._timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._requests = 0
-        # bytes of a head that is not whole; None while a body is read
-        self.head: int | None = 0
+        # bytes without an end of a head or a part of a body; whether they are of a head
+        self.head = 0
+        self.reads_head = True
         # whether the timer gives the time until the next request begins
         self._idle = False
         self._half_closed = False
@@ -158,15 +159,14 @@ class Connection(asyncio.Protocol):
         if self._idle:
             self._idle = False
             self._end_after(self._limits.head_seconds, "slow_head")
-        if self.head == 0:
+        if self.reads_head and self.head == 0:
             # HTTP/1.1 ignores a wish for another protocol, which curl --http2 and Java's client
             # express by default (RFC 9110, 7.8); httptools takes the body for that protocol's
             head, end, rest = data.partition(b"\r\n\r\n")
             data = _UPGRADE.sub(b"\r\nignored:", head) + end + rest
-        if self.head is not None:
-            self.head += len(data)
+        self.head += len(data)
         self._http.data_received(data)
-        if self.head is not None and self.head > self._limits.head_bytes:
+        if self.head > self._limits.head_bytes:
             self._refuse_head()
 
     def eof_received(self) -> bool:
@@ -270,7 +270,8 @@ class _Http(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Called by httptools; an exception becomes 400."""
-        self._connection.head = None
+        self._connection.head = 0
+        self._connection.reads_head = False
         names = [name for name, _ in self.headers]
         hosts = names.count(b"host")
         if hosts > 1 or (hosts == 0 and self.parser.get_http_version() == "1.1"):
@@ -281,9 +282,15 @@ class _Http(HttpToolsProtocol):
                 raise ValueError("a body has no other coding than chunked")
         super().on_headers_complete()
 
+    def on_body(self, body: bytes) -> None:
+        """Called by httptools, not for trailers and extensions of chunks."""
+        self._connection.head = 0
+        super().on_body(body)
+
     def on_message_complete(self) -> None:
         """Called by httptools."""
         self._connection.head = 0
+        self._connection.reads_head = True
         super().on_message_complete()
 
 
