@@ -68,11 +68,8 @@ async def started(module: str, environment: Mapping[str, str] | None = None) -> 
 
 
 @asynccontextmanager
-async def running(
-    module: str, environment: Mapping[str, str] | None = None
-) -> AsyncIterator[Child]:
-    """The child ``python -m module``, which ends with the block."""
-    process = await started(module, environment)
+async def ending(process: Process) -> AsyncIterator[Child]:
+    """The child that ``started`` gave, which ends with the block."""
     try:
         yield Child(process)
     finally:

@@ -176,7 +176,8 @@ async def _computed(path: str, table: str, progress: Progress) -> Row:
         UnavailableError: the process failed.
     """
     try:
-        async with child.running("features.maps", _ENVIRONMENT) as process:
+        started = await child.started("features.maps", _ENVIRONMENT)
+        async with child.ending(started) as process:
             await process.send({"path": path, "table": table})
             while (said := await process.receive()) is not None:
                 if "map" in said:

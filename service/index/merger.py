@@ -8,26 +8,22 @@ It ends when stdin does, so it never outlives the service.
 from __future__ import annotations
 
 import asyncio
-import os
-import sys
 from collections import defaultdict
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from itertools import groupby
-from queue import SimpleQueue
-from threading import Thread
+from typing import Any
 
 import lance
 import lancedb
-import orjson
 from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
+from service import child
 from service.index.rows.schema import prepare
 from service.index.storage.database import conflicting
-from service.precedence import give_way
 
 # A segment is merged with newer rows when it has at most so many times their number.
 RATIO = 4
@@ -295,35 +291,33 @@ def update(uri: str, options: dict[str, str] | None) -> list[str]:
     return doubled
 
 
-def main(lines: Iterator[bytes]) -> None:
-    """Do what each line of stdin says."""
-    for line in lines:
-        given = orjson.loads(line)
-        uri, options = given["uri"], given["options"]
-        answer: dict[str, object] = {}
-        match given["do"]:
-            case "merge":
-                try:
-                    most, every = given["most"], given["every"]
-                    answer["merged"] = merge(uri, options, most, every=every)
-                except (OSError, RuntimeError) as error:
-                    if not conflicting(error):
-                        raise
-                    answer["merged"] = None
-            case "erase":
-                answer["written"] = erase(uri, options)
-            case "update":
-                answer["doubled"] = update(uri, options)
-            case "remove":
-                age = timedelta(seconds=given["older_than"])
-                lance.dataset(uri, storage_options=options).cleanup_old_versions(age)
-            case "prepare":
-                asyncio.run(_build(uri, options, partial(prepare, again=given["again"])))
-            case "index":
-                config = IvfRq(distance_type="cosine", num_bits=given["bits"])
-                build = partial(AsyncTable.create_index, column=given["column"], config=config)
-                asyncio.run(_build(uri, options, build))
-        _say(answer)
+def work(given: dict[str, Any]) -> None:
+    """Do what a line of stdin says."""
+    uri, options = given["uri"], given["options"]
+    answer: dict[str, object] = {}
+    match given["do"]:
+        case "merge":
+            try:
+                most, every = given["most"], given["every"]
+                answer["merged"] = merge(uri, options, most, every=every)
+            except (OSError, RuntimeError) as error:
+                if not conflicting(error):
+                    raise
+                answer["merged"] = None
+        case "erase":
+            answer["written"] = erase(uri, options)
+        case "update":
+            answer["doubled"] = update(uri, options)
+        case "remove":
+            age = timedelta(seconds=given["older_than"])
+            lance.dataset(uri, storage_options=options).cleanup_old_versions(age)
+        case "prepare":
+            asyncio.run(_build(uri, options, partial(prepare, again=given["again"])))
+        case "index":
+            config = IvfRq(distance_type="cosine", num_bits=given["bits"])
+            build = partial(AsyncTable.create_index, column=given["column"], config=config)
+            asyncio.run(_build(uri, options, build))
+    child.say(answer)
 
 
 async def _build(
@@ -334,32 +328,9 @@ async def _build(
     await work(await database.open_table(name.removesuffix(".lance")))
 
 
-def _say(what: object) -> None:
-    sys.stdout.buffer.write(orjson.dumps(what) + b"\n")
-    sys.stdout.flush()
-
-
-def _lines() -> Iterator[bytes]:
-    """Lines of stdin as they come; the process ends with stdin, whatever it does then."""
-    waiting = SimpleQueue[bytes]()
-
-    def read() -> None:
-        for line in sys.stdin.buffer:
-            waiting.put(line)
-        os._exit(1)
-
-    Thread(target=read, daemon=True).start()
-    while True:
-        yield waiting.get()
-
-
 def run() -> None:
     """Do what the lines of this process's stdin say, until it ends."""
-    give_way()
-    try:
-        main(_lines())
-    except Exception as error:  # noqa: BLE001 the parent raises it
-        _say({"error": str(error)[:500]})
+    child.serve(work, lambda error: str(error)[:500])
 
 
 if __name__ == "__main__":

@@ -8,24 +8,21 @@ memory: for 20,000 documents of 28 kB each maintenance wrote 740 MiB and took 1.
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import DEVNULL, PIPE
 from collections.abc import AsyncIterator, Callable, Collection
 from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
     nullcontext,
-    suppress,
 )
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol, cast
+from typing import Any, Protocol
 
-import orjson
 from lancedb.index import IvfRq
 from lancedb.table import AsyncTable
 
+from service import child
 from service.index.rows.schema import prepare
 from service.index.storage import database
 from service.index.storage.database import conflicting
@@ -114,19 +111,13 @@ async def working(table: AsyncTable, between: Between = nullcontext) -> AsyncIte
 
 async def started() -> asyncio.subprocess.Process:
     """Start the process that maintains a large table."""
-    command = (sys.executable, "-m", "service.index.merger")
-    return await asyncio.create_subprocess_exec(*command, stdin=PIPE, stdout=PIPE, stderr=DEVNULL)
+    return await child.started("service.index.merger")
 
 
 @asynccontextmanager
 async def _apart(table: AsyncTable, between: Between) -> AsyncIterator[_There]:
-    process = await started()
-    try:
+    async with child.ending(await started()) as process:
         yield _There(table, between, process)
-    finally:
-        with suppress(ProcessLookupError):
-            process.kill()
-        await process.wait()
 
 
 class _Here:
@@ -177,9 +168,7 @@ class _Here:
 
 
 class _There:
-    def __init__(
-        self, table: AsyncTable, between: Between, process: asyncio.subprocess.Process
-    ) -> None:
+    def __init__(self, table: AsyncTable, between: Between, process: child.Child) -> None:
         self._table = table
         self._between = between
         self._process = process
@@ -216,13 +205,10 @@ class _There:
     async def _ask(self, work: str, **given: object) -> dict[str, Any]:
         options = await self._table.latest_storage_options()
         wish = {"do": work, "uri": await self._table.uri(), "options": options, **given}
-        stdin = cast("asyncio.StreamWriter", self._process.stdin)
-        stdout = cast("asyncio.StreamReader", self._process.stdout)
-        with suppress(ConnectionError):
-            stdin.write(orjson.dumps(wish) + b"\n")
-            await stdin.drain()
-        line = await stdout.readline()
-        said: dict[str, Any] = orjson.loads(line) if line else {"error": _ENDED}
+        await self._process.send(wish)
+        said = await self._process.receive()
+        if said is None:
+            raise RuntimeError(_ENDED)
         if "error" in said:
             raise RuntimeError(said["error"])
         return said
