@@ -14,7 +14,6 @@ from docsplit.engines.choice import ArithmeticWish, EngineWish, choose, detect
 from docsplit.windowing.documents import (
     Advance,
     Window,
-    document_vectors,
     split,
     window_vectors,
 )
@@ -130,20 +129,19 @@ class Encoder:
         width = dimensions or self.manifest.dimensions
         if not 1 <= width <= self.manifest.dimensions:
             raise ValueError(f"dimensions: this model has {self.manifest.dimensions}")
-        if not texts:
-            return np.empty((0, width), dtype=np.float32)
-        vectors = document_vectors(
-            self.windows(texts, prompt_name=prompt_name),
-            self._engine.run,
-            pad_token_id=self.manifest.pad_token_id,
-            batch_tokens=self._engine.batch_tokens,
-            workers=self._engine.streams,
-            advance=advance,
-        )
-        return shorten(vectors, width)
+        documents = self.documents(texts, prompt_name=prompt_name, advance=advance)
+        rows = [document.vector for document in documents]
+        wide = np.array(rows, np.float32).reshape(len(rows), self.manifest.dimensions)
+        return shorten(wide, width)
 
-    def documents(self, texts: Sequence[str], *, prompt_name: str | None = None) -> list[Document]:
-        """Vectors of documents, and of their windows with their places; errors as ``embed``."""
+    def documents(
+        self,
+        texts: Sequence[str],
+        *,
+        prompt_name: str | None = None,
+        advance: Advance = lambda share: None,
+    ) -> list[Document]:
+        """Vectors of documents, and of their windows with their places; as ``embed``."""
         if not texts:
             return []
         documents = self.windows(texts, prompt_name=prompt_name)
@@ -153,6 +151,7 @@ class Encoder:
             pad_token_id=self.manifest.pad_token_id,
             batch_tokens=self._engine.batch_tokens,
             workers=self._engine.streams,
+            advance=advance,
         )
         return [
             Document(normalise(pool(matrix, [w.weight for w in windows])), windows, matrix)

@@ -199,7 +199,6 @@ def document_vectors(
     *,
     pad_token_id: int,
     batch_tokens: int = 2048,
-    workers: int = 1,
     advance: Advance = lambda share: None,
 ) -> Vectors:
     """Unit vectors of documents, float32 ``[documents, dimensions]``.
@@ -211,7 +210,6 @@ def document_vectors(
         encode,
         pad_token_id=pad_token_id,
         batch_tokens=batch_tokens,
-        workers=workers,
         advance=advance,
     )
     with np.errstate(invalid="ignore"):

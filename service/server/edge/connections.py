@@ -162,8 +162,10 @@ class Connection(asyncio.Protocol):
         if self.reads_head and self.head == 0:
             # HTTP/1.1 ignores a wish for another protocol, which curl --http2 and Java's client
             # express by default (RFC 9110, 7.8); httptools takes the body for that protocol's
-            head, end, rest = data.partition(b"\r\n\r\n")
-            data = _UPGRADE.sub(b"\r\nignored:", head) + end + rest
+            blank_line = data.find(b"\r\n\r\n")
+            end = blank_line if blank_line >= 0 else len(data)
+            if _UPGRADE.search(data, 0, end):
+                data = _UPGRADE.sub(b"\r\nignored:", data[:end]) + data[end:]
         self.head += len(data)
         self._http.data_received(data)
         if self.head > self._limits.head_bytes:
@@ -203,7 +205,7 @@ class Connection(asyncio.Protocol):
             self._http.connection_lost(None)
 
     def _refuse_head(self) -> None:
-        """Answer 431; without an answer if that to a request before is in progress."""
+        """Answer 431, or only end the connection while the request before is answered."""
         if self._requests:
             self._abort("head")
             return
