@@ -156,7 +156,7 @@ class Forms:
         gate: measures the graphs.
         keep_float: regular expression for names of operators that int8 leaves in floating point.
         accept: forms to write even if they miss a threshold.
-        unverified: what nobody checked about the source, for the manifest.
+        unverified: what the export could not check in the source, for the manifest.
         fused: the fp32 graph, if something else has already fused it.
         threads: processor threads.
         report: called with each step.

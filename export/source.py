@@ -375,7 +375,7 @@ class Source:
 
     @property
     def unverified(self) -> str | None:
-        """What nobody checked about the source; None if there is nothing."""
+        """What the export could not check in the source; None if it checked everything."""
         return UNVERIFIED if getattr(self.encoder, "unverified", False) else None
 
     @property

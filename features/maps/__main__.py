@@ -30,12 +30,12 @@ async def main(path: str, table: str) -> None:
     from service.index.rows import schema
     from service.index.storage.database import connect
 
-    told = 0.0
+    reported = 0.0
 
     def tell(step: str, share: float) -> None:
-        nonlocal told
-        if time.monotonic() - told > _PAUSE:
-            told = time.monotonic()
+        nonlocal reported
+        if time.monotonic() - reported > _PAUSE:
+            reported = time.monotonic()
             child.say({"step": step, "share": round(share, 3)})
 
     opened = await (await connect(f"{path}/indexes")).open_table(table)

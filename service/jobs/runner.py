@@ -370,7 +370,7 @@ class Runner:
                     log.warning("lost_jobs_not_read", reason=str(error)[:300])
 
     async def look(self, silent: float | None = None) -> None:
-        """Take over a lost job of each kind that has none here; end those that nobody can.
+        """Take over a lost job of each kind that has none here; end those that no replica may take.
 
         Args:
             silent: see ``Jobs.lost``.

@@ -610,7 +610,7 @@ class LineAnswers(Response):
             "tokens": self._lines.usage["tokens"],
         }
         if error is not None:
-            last |= _told(translate(error))
+            last |= _entry_of(translate(error))
         self._held.append(orjson.dumps(last, option=_WRITTEN))
         await self._flush(send, more=False)
 
@@ -628,7 +628,7 @@ class LineAnswers(Response):
         for line in lines:
             outcome = line.text if isinstance(line.text, ServiceError) else next(rest)
             if isinstance(outcome, ServiceError):
-                entries.append({"index": line.index, **_told(outcome)})
+                entries.append({"index": line.index, **_entry_of(outcome)})
             else:
                 entries.append({"index": line.index, "embedding": next(rows)})
                 if outcome.truncated:
@@ -642,6 +642,10 @@ class LineAnswers(Response):
         return b"".join(orjson.dumps(entry, option=_WRITTEN) for entry in entries)
 
 
-def _told(error: ServiceError) -> dict[str, Any]:
-    told = {"status": error.status, "error": error.message, "error_type": error.kind}
-    return told | {"code": error.code}
+def _entry_of(error: ServiceError) -> dict[str, Any]:
+    return {
+        "status": error.status,
+        "error": error.message,
+        "error_type": error.kind,
+        "code": error.code,
+    }

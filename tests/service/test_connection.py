@@ -245,7 +245,7 @@ def test_every_connection_ends_within_its_limits(sent: list[list[bytes | None]])
                         opened.shutdown(socket.SHUT_WR)
                         break
                     opened.sendall(piece)
-        # nobody reads, and nobody closes
+        # the clients neither read nor close
         wait_until(lambda: not server.limits.open, 10)
 
 

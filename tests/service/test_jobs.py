@@ -48,7 +48,7 @@ class Done:
 
 
 def replica(folder: Path, ended: list[str], *, resumes: bool = True) -> Runner:
-    """A runner with two kinds: `walk`, which nobody takes over, and `climb`, of which one may be.
+    """A runner with two kinds: `walk` ends with its owner; another replica may take over a `climb`.
 
     Args:
         ended: gets how each job ended.
@@ -489,7 +489,7 @@ class World:
         await self.heads.delete(Sql("true"))
 
     async def ending(self) -> None:
-        """A replica that ends a lost job of a kind that nobody takes over."""
+        """A replica that ends a lost job of a kind that cannot be taken over."""
         for job in await self.jobs.abandoned(["climb"]):
             await self.jobs.give_up(job, "lost")
 

@@ -71,7 +71,7 @@ _UNSEEN = ", ".join(
         "[style*='display:none' i]",
         "[style*='display: none' i]",
         *(f"[role='{role}']" for role in ("navigation", "search", "menu", "menubar", "toolbar")),
-        # the picture of a formula that stands beside it
+        # an image of a formula whose MathML follows or precedes it
         ".katex-html",
     )
 )
