@@ -10,6 +10,7 @@ import random
 import shutil
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -25,6 +26,7 @@ from service.index.storage.database import connect
 from service.index.storage.recovery import Apart, EndedError
 from service.index.storage.volume import Disk, Durability, Volume
 from tests.conftest import NIGHTLY, Server, serving
+from tests.forked import Child
 from tests.index.conftest import call, upsert
 from tests.index.processes import record
 
@@ -226,6 +228,29 @@ def test_a_call_that_ends_its_process_is_an_error_and_the_next_one_works() -> No
         apart.close()
 
     asyncio.run(main())
+
+
+def keep_apart(*, closes: bool) -> None:
+    """End while a process of its own waits for the next call, or has been asked to end."""
+
+    async def main() -> None:
+        apart = Apart()
+        assert await apart.run(abs, -3) == 3
+        if closes:
+            apart.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("closes", [True, False])
+def test_a_worker_ends_though_it_has_a_process_of_its_own(closes: bool) -> None:
+    # by chance, one in two of those that had closed it never ended
+    for _ in range(5):
+        worker = Child(partial(keep_apart, closes=closes))
+        try:
+            assert worker.wait(60) == 0
+        finally:
+            worker.kill()
 
 
 def test_a_file_that_ends_a_process_stops_only_its_index(tmp_path: Path) -> None:

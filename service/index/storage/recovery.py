@@ -82,10 +82,10 @@ class Apart:
                 # a fork of this process would hold the locks of its threads
                 context = multiprocessing.get_context("forkserver")
                 self._pool = ProcessPoolExecutor(1, context, initializer=_begin)
+                if self._end is not None:
+                    self._end()
                 # A process that multiprocessing started waits for its own before it ends, and
                 # closes the queue before, by which this one would be asked to end.
-                if self._end is not None:
-                    self._end.cancel()
                 self._end = util.Finalize(self, self._pool.shutdown, exitpriority=100)
             try:
                 future = self._pool.submit(_plainly, call, args, kwargs)
@@ -100,8 +100,12 @@ class Apart:
         """End the process; the next call starts another."""
         if self._idle is not None:
             self._idle.cancel()
-        if self._pool is not None:
-            self._pool.shutdown(wait=False, cancel_futures=True)
+        if self._pool is not None and self._end is not None:
+            # the event loop does not wait for it, but the end of this process does
+            ending = threading.Thread(target=self._pool.shutdown)
+            ending.start()
+            self._end.cancel()
+            self._end = util.Finalize(self, ending.join, exitpriority=100)
             self._pool = None
 
 
