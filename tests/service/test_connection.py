@@ -17,7 +17,7 @@ from prometheus_client import CollectorRegistry, Counter
 from starlette.types import Receive, Scope, Send
 
 from service.server.edge import connections
-from service.server.edge.connections import Limits, limited
+from service.server.edge.connections import Connection, Limits, limited
 from service.server.edge.layer import Exchange
 from tests.conftest import NIGHTLY, slow_reader, wait_until
 
@@ -188,6 +188,40 @@ def test_a_large_head_after_a_request_in_progress_ends_the_connection(server: Se
         assert server.limits.open
         connection.sendall(2000 * b"y")
         wait_until(lambda: not server.limits.open, 10)
+
+
+class Sent(asyncio.Transport):
+    """Keeps what each call sends."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.calls: list[bytes] = []
+
+    def write(self, data: bytes | bytearray | memoryview) -> None:
+        self.calls.append(bytes(data))
+
+    def is_closing(self) -> bool:
+        return False
+
+    def get_write_buffer_size(self) -> int:
+        return 0
+
+
+def test_a_process_that_dies_leaves_no_head_without_its_body(server: Server) -> None:
+    async def calls() -> list[bytes]:
+        config = uvicorn.Config(server._observe, interface="asgi3", log_config=None)
+        config.load()
+        state = uvicorn.server.ServerState()
+        connection = Connection(server.limits, app_state={}, config=config, server_state=state)
+        sent = Sent()
+        connection.connection_made(sent)
+        connection.data_received(REQUEST)
+        await asyncio.gather(*state.tasks)
+        return sent.calls
+
+    [call] = asyncio.run(calls())
+    assert call.startswith(b"HTTP/1.1 200")
+    assert call.endswith(b"\r\n\r\nok")
 
 
 def test_a_client_that_closes_its_half_gets_its_answer(server: Server) -> None:

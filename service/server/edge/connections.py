@@ -86,6 +86,7 @@ class Connection(asyncio.Protocol):
         self._http = _Http(self, app_state={**app_state, _KEY: self}, **given)
         self._loop = asyncio.get_running_loop()
         self._transport: asyncio.Transport
+        self._http_transport: _Transport
         self._timer: asyncio.TimerHandle | None = None
         self._read_timer: asyncio.TimerHandle | None = None
         self._requests = 0
@@ -111,6 +112,7 @@ class Connection(asyncio.Protocol):
     def answered(self) -> None:
         """Called when the application has sent a whole answer, or will send none."""
         self._requests -= 1
+        self._http_transport.flush()
         if self._transport.get_write_buffer_size():
             self._watch_reader()
         if self._requests or self.lingers or self not in self._limits.open:
@@ -131,7 +133,8 @@ class Connection(asyncio.Protocol):
         with suppress(OSError, AttributeError):
             opened = self._transport.get_extra_info("socket")
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NOTSENT_LOWAT, UNSENT)
-        self._http.connection_made(cast("asyncio.Transport", _Transport(self, self._transport)))
+        self._http_transport = _Transport(self, self._transport)
+        self._http.connection_made(cast("asyncio.Transport", self._http_transport))
         limits = self._limits
         limits.open.add(self)
         self._end_after(limits.head_seconds, "slow_head")
@@ -191,6 +194,7 @@ class Connection(asyncio.Protocol):
 
         Otherwise the kernel resets it, and the client may never see the answer.
         """
+        self._http_transport.flush()
         if self._transport.get_write_buffer_size():
             self._watch_reader()
         if self.whole or self._transport.is_closing():
@@ -297,14 +301,32 @@ class _Http(HttpToolsProtocol):
 
 
 class _Transport:
-    """The transport that uvicorn sees; its connection decides how ``close`` happens."""
+    """The transport that uvicorn sees; its connection decides how ``close`` happens.
+
+    uvicorn writes an answer's head and its body in two calls. They leave in one: a process that
+    dies between the two would leave a balancer with a head that it can't take back.
+    """
 
     def __init__(self, connection: Connection, transport: asyncio.Transport) -> None:
         self._connection = connection
         self._transport = transport
+        self._waiting = b""
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self._transport, name)
+
+    def write(self, data: bytes) -> None:
+        if self._waiting:
+            self._transport.writelines((self._waiting, data))
+            self._waiting = b""
+        else:
+            self._waiting = data
+            asyncio.get_running_loop().call_soon(self.flush)
+
+    def flush(self) -> None:
+        if self._waiting:
+            self._transport.write(self._waiting)
+            self._waiting = b""
 
     def close(self) -> None:
         self._connection.close()
