@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from typing import Any
 
 import httpx
 import pytest
@@ -316,6 +317,29 @@ def test_processes_that_recover_at_once_never_move_a_whole_version(tmp_path: Pat
             held = await ids(await Process(tmp_path).open(), "x")
             assert {f"w{n}" for n in range(4)} <= set(held)
 
+    asyncio.run(main())
+
+
+def test_a_commit_that_replaced_a_torn_version_is_not_moved(tmp_path: Path) -> None:
+    class Slow(Apart):
+        """Gives its answer after another process has moved the version and committed the next."""
+
+        async def run(self, *args: Any, **kwargs: Any) -> Any:
+            said = await super().run(*args, **kwargs)
+            if said is not None:
+                await recovery.recover(Apart(), folder.parent, folder.stem)
+                await (await (await Process(tmp_path).open()).open("x")).put([record("w")])
+                assert newest(folder) == torn
+            return said
+
+    async def main() -> None:
+        await recovery.recover(Slow(), folder.parent, folder.stem)
+        assert await ids(await Process(tmp_path).open(), "x") == ["0", "1", "2", "3", "w"]
+
+    asyncio.run(begun(tmp_path))
+    folder = table_of(tmp_path, "x")
+    torn = newest(folder)
+    tear(torn)
     asyncio.run(main())
 
 

@@ -190,10 +190,14 @@ async def recover(apart: Apart, database: Path, table: str) -> int:
         StoreError: no version can be read, or the folder cannot be written.
     """
     folder = database / f"{table}.lance"
-    torn: dict[int, Path] = {}
-    times: list[float] = []
+    torn: dict[int, tuple[Path, os.stat_result]] = {}
     reason, ended, readable = "", 0, None
     for number, path in versions(folder).items():
+        try:
+            state = path.stat()
+        except FileNotFoundError:
+            # removed between the listing and now
+            continue
         try:
             said = await apart.run(fault, str(folder), number)
         except (EndedError, RuntimeError) as error:
@@ -202,17 +206,13 @@ async def recover(apart: Apart, database: Path, table: str) -> int:
         if said is None:
             readable = number
             break
-        try:
-            times.append(path.stat().st_mtime)
-        except FileNotFoundError:
-            # removed between the listing and now
-            continue
-        torn[number] = path
+        torn[number] = (path, state)
         reason = reason or said
         if ended == _MOST_ENDED:
             break
     if not torn:
         return 0
+    times = [state.st_mtime for _, state in torn.values()]
     if readable is not None and max(times) - min(times) > TORN_SECONDS:
         readable = None
     data = folder / "data"
@@ -227,7 +227,7 @@ async def recover(apart: Apart, database: Path, table: str) -> int:
     try:
         # a table whose creation did not finish, or of leases, goes as a whole
         moved, aside = await executors.STORE.run(
-            _move, database, folder, list(torn.values()) if readable is not None else [folder]
+            _move, database, folder, list(torn.values()), readable is None
         )
     except OSError as error:
         name = errno.errorcode.get(error.errno or 0, "unknown")
@@ -249,12 +249,16 @@ async def recover(apart: Apart, database: Path, table: str) -> int:
     return len(torn) if moved else 0
 
 
-def _move(database: Path, folder: Path, paths: list[Path]) -> tuple[bool, Path]:
-    """Move files or a folder aside, unless another process has done so."""
+def _move(
+    database: Path, folder: Path, torn: list[tuple[Path, os.stat_result]], whole: bool
+) -> tuple[bool, Path]:
+    """Move torn manifests, or the whole folder, aside, unless another process has done so."""
     place = database.parent / QUARANTINE
     aside = place / database.name / f"{folder.stem}.{time.time_ns()}"
+    paths = [folder] if whole else [path for path, _ in torn]
     with _exclusive(place):
-        if not all(path.exists() for path in paths):
+        # once the other process has done so, its next commit has the name of the torn version
+        if not all(_unchanged(path, state) for path, state in torn):
             return False, aside
         aside.mkdir(parents=True)
         for path in paths:
@@ -266,6 +270,13 @@ def _move(database: Path, folder: Path, paths: list[Path]) -> tuple[bool, Path]:
         finally:
             os.close(descriptor)
     return True, aside
+
+
+def _unchanged(path: Path, before: os.stat_result) -> bool:
+    with suppress(FileNotFoundError):
+        now = path.stat()
+        return (now.st_ino, now.st_mtime_ns) == (before.st_ino, before.st_mtime_ns)
+    return False
 
 
 @contextmanager
