@@ -103,6 +103,18 @@ def test_a_line_without_its_field_gets_the_form(server: Server) -> None:
     )
 
 
+@pytest.mark.parametrize(("media", "status"), [("x-ndjson", b"400"), ("json", b"200")])
+def test_a_client_of_http_1_0_gets_no_chunks(server: Server, media: str, status: bytes) -> None:
+    head = f"POST /embed HTTP/1.0\r\ncontent-type: application/{media}\r\ncontent-length: "
+    with connect(server) as connection:
+        connection.sendall(head.encode() + b'19\r\n\r\n{"inputs": "wool."}')
+        with connection.makefile("rb") as answer:
+            received = answer.read()
+    assert received.startswith(b"HTTP/1.1 " + status)
+    assert b"transfer-encoding" not in received
+    assert (b"proxy_http_version" in received) == (status == b"400")
+
+
 def test_options_of_lines_do_not_count_for_a_json_body(server: Server) -> None:
     answer = httpx.post(f"{server.url}/embed?dimensions=2", json={"inputs": "a"})
     assert answer.status_code == 422

@@ -33,7 +33,7 @@ from service.embedding.cache.answers import Answer
 from service.embedding.lookup import charged, charging
 from service.errors import MalformedError, NotFoundError, RequestError, ServiceError
 from service.server.edge import connections, deadline
-from service.server.edge.bodies import ROOM, Bodies, Body, FullError, Inflight, stated_length
+from service.server.edge.bodies import ROOM, Bodies, Body, Inflight, stated_length
 from service.server.edge.errors import response, translate
 from service.server.edge.rights import CHECK, KEY, RIGHTS, identify, refusal
 from service.tracing import stages
@@ -74,6 +74,10 @@ _EXCHANGE, _REPEATABLE = "docsplit.exchange", "docsplit.repeatable"
 
 class HeadError(RequestError, status=431, kind="TooLarge"):
     """The request line and the headers are too large."""
+
+
+class ChunksError(RequestError, status=400, kind="HttpVersion"):
+    """An answer of unknown length for a client of HTTP/1.0, which would read chunks as content."""
 
 
 def repeatable(scope: Scope) -> None:
@@ -122,16 +126,25 @@ class Exchange:
     async def send(self, message: Message) -> None:
         if self._replaced:
             return
-        if message["type"] == "http.response.start" and self.room is not None:
-            length = next((v for k, v in message["headers"] if k == b"content-length"), b"0")
+        if message["type"] == "http.response.start":
             try:
-                if int(length) > PART:
-                    self.room.share(int(length))
-            except FullError as error:
+                self._check(message)
+            except ServiceError as error:
                 await response(self.scope["path"], error)(self.scope, self.receive, self._pass)
                 self._replaced = True
                 return
         await self._pass(message)
+
+    def _check(self, start: Message) -> None:
+        """Raise if the answer that begins has no room, or its client cannot read it."""
+        length = next((v for k, v in start["headers"] if k == b"content-length"), None)
+        if length is None and self.scope["http_version"] == "1.0" and start["status"] == 200:
+            raise ChunksError(
+                "an answer by lines needs HTTP/1.1: let the client or the proxy speak it, in nginx "
+                "by proxy_http_version 1.1"
+            )
+        if self.room is not None and int(length or 0) > PART:
+            self.room.share(int(length or 0))
 
     def end(self) -> None:
         """Called when the request has ended, with or without an answer."""
