@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import ROOT
 from training.evaluation.command_line import _parser, main
-from training.evaluation.report import _FIGURES, figure, number, reported, table
+from training.evaluation.report import figure, number, papers, reported, table
 from training.evaluation.results import Figure, every
 from training.evaluation.tasks import TASKS
 
@@ -295,7 +295,7 @@ def test_tables_format_numbers() -> None:
 
 
 def test_paper_figures_belong_to_existing_columns() -> None:
-    for task, data in _FIGURES:
+    for task, data in papers():
         assert reported(task, data)
         for row in reported(task, data):
             assert set(row.figures) <= set(TASKS[task].columns)
