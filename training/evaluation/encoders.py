@@ -3,19 +3,17 @@
 import argparse
 import base64
 import hashlib
-import json
 import os
 import re
 import sqlite3
 import statistics
 import time
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeAlias, get_args
 
+import httpx
 import numpy as np
 import numpy.typing as npt
 
@@ -63,7 +61,7 @@ class Encoder(Protocol):
         ...
 
 
-class Representation(Protocol):
+class Representation:
     """Gives tasks the features of texts.
 
     Attributes:
@@ -79,20 +77,21 @@ class Representation(Protocol):
     kind: str
     revision: str
     details: dict[str, str]
-    readings: tuple[Reading, ...]
-    sparse: bool
+    readings: tuple[Reading, ...] = ("whole", "first")
+    sparse = False
 
     def fitted(self, texts: Sequence[str]) -> "Representation":
         """Learn from the texts of a set. Returns itself if it learns nothing."""
-        ...
+        del texts
+        return self
 
     def features(self, texts: Sequence[str], reading: Reading = "whole") -> Features:
         """Rows of unit length ``[texts, dimensions]``; a sparse row may be zero."""
-        ...
+        raise NotImplementedError
 
     def pace(self) -> float | None:
-        """Seconds for 1,000 words so far; None if it computed nothing."""
-        ...
+        """Seconds for 1,000 words so far; None if it computed nothing, or is not timed."""
+        return None
 
 
 _AT_ONCE = 500
@@ -181,7 +180,7 @@ _GROUP_CHARACTERS = 200_000
 _UNIT = 1e-3
 
 
-class CachedEncoder:
+class CachedEncoder(Representation):
     """A ``Representation`` of an encoder that keeps its vectors on disk.
 
     It stores each group of texts as soon as it is computed, so an interruption loses at most one
@@ -193,9 +192,6 @@ class CachedEncoder:
         progress: shows the progress.
         clock: the time in seconds.
     """
-
-    readings: tuple[Reading, ...] = ("whole", "first")
-    sparse = False
 
     def __init__(
         self,
@@ -209,11 +205,6 @@ class CachedEncoder:
         self.encoder, self._store = encoder, store
         self._progress = progress or Progress()
         self._clock = clock
-
-    def fitted(self, texts: Sequence[str]) -> "CachedEncoder":
-        """Itself, because it learns nothing from a set."""
-        del texts
-        return self
 
     def features(self, texts: Sequence[str], reading: Reading = "whole") -> Vectors:
         """Unit vectors, float32 ``[texts, dimensions]``.
@@ -298,42 +289,26 @@ class RandomVectors:
         return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True), dtype=np.float32)
 
     def _row(self, text: str) -> np.ndarray:
-        digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
-        draw = np.random.default_rng(int.from_bytes(digest[:16]))
+        draw = np.random.default_rng(int.from_bytes(text_digest(text)[:16]))
         return draw.standard_normal(self._dimensions)
 
 
-class TextsOnly:
-    """Replaces an encoder."""
+class TextsOnly(Representation):
+    """Replaces an encoder; it has no features."""
 
     name = "the texts"
     kind = "texts"
     revision = "texts"
-    readings: tuple[Reading, ...] = ("whole", "first")
     sparse = True
 
     def __init__(self) -> None:
-        self.details: dict[str, str] = {}
-
-    def fitted(self, texts: Sequence[str]) -> "TextsOnly":
-        """Itself."""
-        del texts
-        return self
-
-    def features(self, texts: Sequence[str], reading: Reading = "whole") -> Features:
-        """Not available."""
-        raise NotImplementedError
-
-    def pace(self) -> float | None:
-        """None, because it embeds nothing."""
-        return None
+        self.details = {}
 
 
-_REVISION = "tf-idf-1"
 _ANY_WORD = r"\w+"
 
 
-class TfIdf:
+class TfIdf(Representation):
     """TF-IDF weights (logarithmic counts, smoothed inverse document frequencies, unit length).
 
     Words and document frequencies come from the texts that it is fitted on.
@@ -341,8 +316,8 @@ class TfIdf:
 
     name = "tf-idf"
     kind = "control"
-    revision = _REVISION
-    readings: tuple[Reading, ...] = ("whole",)
+    revision = "tf-idf-1"
+    readings = ("whole",)
     sparse = True
 
     def __init__(self, vectorizer: Any = None) -> None:
@@ -364,10 +339,6 @@ class TfIdf:
         if reading != "whole":
             raise ValueError("TF-IDF has no windows")
         return self._vectorizer.transform(texts)
-
-    def pace(self) -> float | None:
-        """None, because the report does not time it."""
-        return None
 
 
 KEY_VARIABLE = "DOCSPLIT_KEY"
@@ -425,46 +396,40 @@ class ServiceEncoder:
         return np.stack(rows).astype(np.float32)
 
     def _read(self, path: str, body: Any) -> Any:
-        for tried in range(_TRIES):
+        address = self._url + path
+        key = os.environ.get(KEY_VARIABLE)
+        headers = {"x-request-timeout": str(_TIMEOUT_SECONDS)}
+        for tried in range(1, _TRIES + 1):
             try:
-                with urllib.request.urlopen(self._request(path, body), timeout=_wait()) as answer:  # noqa: S310
-                    return json.load(answer)
-            except urllib.error.HTTPError as error:
-                if error.code in (429, 503, 504) and tried + 1 < _TRIES:
-                    time.sleep(min(_MOST_WAIT, float(error.headers.get("Retry-After", 1))))
+                answer = httpx.request(
+                    "POST" if body else "GET",
+                    address,
+                    json=body,
+                    headers=headers | ({"authorization": f"Bearer {key}"} if key else {}),
+                    timeout=_TIMEOUT_SECONDS + 10,
+                    follow_redirects=True,
+                )
+                if answer.status_code in (429, 503, 504) and tried < _TRIES:
+                    time.sleep(min(_MOST_WAIT, float(answer.headers.get("retry-after", 1))))
                     continue
-                raise SettingsError(f"{self._url}{path}: {_said(error)}") from None
-            except (OSError, ValueError) as error:
-                reason = getattr(error, "reason", error)
-                raise SettingsError(f"{self._url}{path}: no answer ({reason})") from None
+                if answer.is_error:
+                    raise SettingsError(f"{address}: {_said(answer)}")
+                return answer.json()
+            except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
+                raise SettingsError(f"{address}: no answer ({error})") from None
         raise AssertionError("the last try raises")
 
-    def _request(self, path: str, body: Any) -> urllib.request.Request:
-        headers = {
-            "content-type": "application/json",
-            "x-request-timeout": str(_TIMEOUT_SECONDS),
-        }
-        key = os.environ.get(KEY_VARIABLE)
-        if key:
-            headers["authorization"] = f"Bearer {key}"
-        data = None if body is None else json.dumps(body).encode()
-        return urllib.request.Request(self._url + path, data, headers)  # noqa: S310 - http or https, as opening checks
 
-
-def _wait() -> float:
-    return _TIMEOUT_SECONDS + 10
-
-
-def _said(error: urllib.error.HTTPError) -> str:
+def _said(answer: httpx.Response) -> str:
     try:
-        said = json.load(error).get("error", error.reason)
-    except (ValueError, AttributeError):
-        said = error.reason
+        said = answer.json()["error"]
+    except (ValueError, LookupError, TypeError):
+        said = answer.reason_phrase
     hints = {
         401: f"; set {KEY_VARIABLE}",
         413: "; start the service with a higher --max-document-tokens or --max-body-bytes",
     }
-    return f"{error.code} {said}{hints.get(error.code, '')}"
+    return f"{answer.status_code} {said}{hints.get(answer.status_code, '')}"
 
 
 def add_precision_flag(parser: argparse.ArgumentParser) -> None:

@@ -1,6 +1,6 @@
 """The plots of the report."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,27 +19,15 @@ def draw(results: Sequence[Result], out: Path) -> list[str]:
     Returns:
         File names, relative to ``out``.
     """
-    names: list[str] = []
-    drawers: list[Callable[[Sequence[Result], Path], Iterator[str]]] = [
-        _bars,
-        _few_shot,
-        _time_quality,
-        _elongation,
-        _distributions,
-        _length,
-    ]
-    for drawer in drawers:
-        names += drawer(results, out)
-    return names
+    drawers = (_bars, _few_shot, _time_quality, _elongation, _distributions, _length)
+    return [name for drawer in drawers for name in drawer(results, out)]
 
 
 @contextmanager
 def _figure(path: Path, width: float, height: float) -> Iterator[Any]:
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(figure)
     yield figure
     figure.savefig(path, dpi=110)
 

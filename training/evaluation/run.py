@@ -61,11 +61,6 @@ class Evaluated:
     left_out: list[str]
 
 
-def evaluate(request: Request, console: Console) -> list[str]:
-    """Measure as ``carry_out`` does; returns the lines of ``Evaluated.left_out``."""
-    return carry_out(request, console).left_out
-
-
 def carry_out(request: Request, console: Console) -> Evaluated:
     """Measure what has no result yet, and write each result at once.
 
