@@ -27,6 +27,7 @@ from training.evaluation.encoders import Representation, opened
 from training.evaluation.metrics import difference_interval
 from training.tokens import split_sentences
 from training.trainer.output import complete, write_record
+from training.views import halves
 
 if TYPE_CHECKING:
     from sentence_transformers import SentenceTransformer
@@ -212,17 +213,8 @@ def split(text: str, seed: int) -> tuple[str, str]:
         text: two sentences or more.
         seed: of the coin.
     """
-    sentences = split_sentences(text)
-    rng = np.random.default_rng(seed)
-    while True:
-        first = rng.random(len(sentences)) < 0.5
-        if first.any() and not first.all():
-            break
-    parts = zip(sentences, first, strict=True)
-    halves: tuple[list[str], list[str]] = [], []
-    for sentence, heads in parts:
-        halves[not heads].append(sentence)
-    return " ".join(halves[0]), " ".join(halves[1])
+    first, second = halves(split_sentences(text), np.random.default_rng(seed))
+    return " ".join(first), " ".join(second)
 
 
 Floats = NDArray[np.float32]

@@ -8,7 +8,7 @@ of sentences, each piece is a sentence.
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,7 @@ from training.settings import ObjectiveSettings, ViewName
 
 # Types of the views and of their input.
 
+T = TypeVar("T")
 Ids = npt.NDArray[np.integer[Any]]
 Document = Sequence[Ids]
 View = list[Ids]
@@ -73,23 +74,28 @@ def mlm(document: Document, rng: np.random.Generator, context: ViewContext) -> P
 
 
 def docsplit(document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
+    """The two halves of ``halves``."""
+    return halves(document, rng)
+
+
+def halves(sentences: Sequence[T], rng: np.random.Generator) -> tuple[list[T], list[T]]:
     """Assign each sentence to either half with probability one half. The halves keep the order.
 
     SimLTE / DocSplit, section 2.2. A split with an empty half is drawn again, so the result is
     uniform over all splits into two non-empty sets.
 
     Raises:
-        ValueError: the document has fewer than two sentences.
+        ValueError: there are fewer than two sentences.
     """
-    if len(document) < 2:
+    if len(sentences) < 2:
         raise ValueError("a document of one sentence has no two halves")
     while True:
-        first = rng.random(len(document)) < 0.5
+        first = rng.random(len(sentences)) < 0.5
         if first.any() and not first.all():
             break
     return (
-        [s for s, chosen in zip(document, first, strict=True) if chosen],
-        [s for s, chosen in zip(document, first, strict=True) if not chosen],
+        [s for s, chosen in zip(sentences, first, strict=True) if chosen],
+        [s for s, chosen in zip(sentences, first, strict=True) if not chosen],
     )
 
 

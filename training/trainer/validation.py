@@ -15,9 +15,8 @@ from training.encoder import Encoder
 from training.evaluation.metrics import two_fold
 from training.losses import pool_windows
 from training.processes import Processes
-from training.settings import ObjectiveSettings
 from training.tokens import Specials
-from training.views import Ids, View, ViewContext, docsplit, pack_windows, tokens_of
+from training.views import Ids, View, halves, pack_windows, tokens_of
 
 # Embed texts that are already token ids.
 
@@ -115,16 +114,14 @@ def validate(
         span_tokens: length of a span; shorter if the document is too short for two.
     """
     spans: list[tuple[Ids, Ids]] = []
-    halves: list[tuple[View, View]] = []
+    pairs: list[tuple[View, View]] = []
     for document in documents:
         rng = np.random.default_rng([_SEED, int(document)])
         sentences = cache.sentences(document)
         spans.append(two_spans(tokens_of(sentences), span_tokens, rng))
-        first, second = docsplit(sentences, rng, _NO_CONTEXT)
-        assert second is not None  # noqa: S101 - docsplit always gives two
-        halves.append((first, second))
+        pairs.append(halves(sentences, rng))
     texts: list[View] = [[a] for a, _ in spans] + [[b] for _, b in spans]
-    texts += [a for a, _ in halves] + [b for _, b in halves]
+    texts += [a for a, _ in pairs] + [b for _, b in pairs]
     n = len(documents)
     vectors = embed(texts)
     return Validation(
@@ -162,14 +159,6 @@ def mean_reciprocal_rank(queries: Tensor, candidates: Tensor) -> float:
     own = scores.diagonal()[:, None]
     others = (scores >= own).sum(1)  # includes its own candidate
     return float((1.0 / others.float()).mean())
-
-
-_NO_CONTEXT = ViewContext(
-    objective=ObjectiveSettings(),
-    window=1,
-    mask_id=-1,
-    word_starts=np.ones(1, dtype=np.bool_),
-)
 
 
 def pick(documents: Numbers, most: int) -> list[int]:
