@@ -165,17 +165,15 @@ def _fields(settings: DataSettings) -> Fields:
     return Fields(text=settings.text_field, id=settings.id_field)
 
 
-# Near-duplicate removal by MinHash and locality-sensitive hashing, in bounded memory.
+# Near-duplicate removal by MinHash and locality-sensitive hashing.
 #
 # Two copies of a document in one batch would be negatives of each other. The build of the cache
-# writes signatures to disk. It then sorts one band after the other, one partition of the hash
-# range at a time. Memory thus depends on the size of a partition, not on the number of
-# documents. Broder (1997), "On the resemblance and containment of documents"; banding as in
-# Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4.
+# writes signatures to disk. It then sorts the hashes of one band after the other, which takes some
+# 30 bytes of memory a document. Broder (1997), "On the resemblance and containment of documents";
+# banding as in Leskovec, Rajaraman and Ullman, "Mining of Massive Datasets", section 3.4.
 
 PERMUTATIONS = HASHES
 SHINGLE_WORDS = 5
-_PARTITION_ROWS = 250_000
 _READ_ROWS = 65_536
 
 Signature = npt.NDArray[np.uint32]
@@ -207,15 +205,12 @@ def bands_for(threshold: float) -> int:
     return PERMUTATIONS
 
 
-def later_duplicates(
-    signatures: Signatures, threshold: float, *, partition_rows: int = _PARTITION_ROWS
-) -> npt.NDArray[np.bool_]:
+def later_duplicates(signatures: Signatures, threshold: float) -> npt.NDArray[np.bool_]:
     """Mark documents that are near-duplicates of an earlier one.
 
     Args:
         signatures: uint32 ``[documents, PERMUTATIONS]``, usually a memory map.
         threshold: estimated Jaccard similarity from which two documents count as duplicates.
-        partition_rows: approximate number of documents of one band to sort in memory at once.
 
     Returns:
         bool ``[documents]``, true for documents to leave out. The first document of each group
@@ -224,33 +219,22 @@ def later_duplicates(
     dropped = np.zeros(len(signatures), dtype=np.bool_)
     bands = bands_for(threshold)
     rows = PERMUTATIONS // bands
-    partitions = max(1, -(-len(signatures) // partition_rows))
     for band in range(bands):
-        columns = slice(band * rows, (band + 1) * rows)
-        for partition in range(partitions):
-            for bucket in _buckets(signatures, columns, partition, partitions):
-                _mark(signatures, bucket, threshold, dropped)
+        for bucket in _buckets(signatures, slice(band * rows, (band + 1) * rows)):
+            _mark(signatures, bucket, threshold, dropped)
     return dropped
 
 
-def _buckets(
-    signatures: Signatures, columns: slice, partition: int, partitions: int
-) -> Iterator[npt.NDArray[np.int64]]:
-    """Ascending document numbers that share one band's hash, for one partition of the hashes."""
-    keys, numbers = [np.empty(0, np.uint64)], [np.empty(0, np.int64)]
-    for start in range(0, len(signatures), _READ_ROWS):
-        key = _hash(signatures[start : start + _READ_ROWS, columns])
-        inside = np.flatnonzero(key % np.uint64(partitions) == partition)
-        keys.append(key[inside])
-        numbers.append(inside + start)
-    key, number = np.concatenate(keys), np.concatenate(numbers)
+def _buckets(signatures: Signatures, columns: slice) -> Iterator[npt.NDArray[np.int64]]:
+    """Ascending document numbers that share one band's hash."""
+    blocks = range(0, len(signatures), _READ_ROWS)
+    keys = [_hash(signatures[start : start + _READ_ROWS, columns]) for start in blocks]
+    key = np.concatenate(keys or [np.empty(0, np.uint64)])
     order = np.argsort(key, kind="stable")
-    key, number = key[order], number[order]
-    edges = np.flatnonzero(np.diff(key)) + 1
-    starts = np.concatenate([[0], edges])
-    ends = np.concatenate([edges, [len(key)]])
-    for shared in np.flatnonzero(ends - starts > 1):
-        yield number[starts[shared] : ends[shared]]
+    changes = np.flatnonzero(np.diff(key[order])) + 1
+    edges = np.concatenate([[0], changes, [len(key)]])
+    for shared in np.flatnonzero(np.diff(edges) > 1):
+        yield order[edges[shared] : edges[shared + 1]]
 
 
 def _hash(band: npt.NDArray[np.uint32]) -> npt.NDArray[np.uint64]:
