@@ -1,7 +1,6 @@
 """Measures, as functions of vectors, scores or labels."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -124,48 +123,24 @@ _RESAMPLES = 2_000
 _AT_ONCE = 2**18
 
 
-@dataclass(frozen=True)
-class Retrieval:
-    """Measures over citing documents.
-
-    Attributes:
-        mrr: mean reciprocal rank of the first cited document.
-        recall_at_10: mean share of the cited documents among the first ten.
-        queries: citing documents.
-        links: citations among the documents.
-    """
-
-    mrr: float
-    recall_at_10: float
-    queries: int
-    links: int
-
-
 def reciprocal_ranks(
     vectors: Tensor, links: Mapping[int, set[int]]
 ) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """Reciprocal rank and recall at 10 of each citing document, in ascending order of numbers.
+    """How citing documents find cited ones (DocSplit, section 3: document retrieval).
 
     Args:
         vectors: unit vectors float ``[documents, width]``; all other documents are candidates.
         links: the cited documents of each citing document.
+
+    Returns:
+        Reciprocal rank of the first cited document, and share of the cited ones among the first
+        ten, float64 ``[citing documents]`` each, in ascending order of their numbers.
     """
     scores = (vectors @ vectors.T).numpy().copy()
     np.fill_diagonal(scores, -np.inf)
     queries = sorted(links)
     found = rank(scores[queries], [dict.fromkeys(links[query], 1.0) for query in queries])
     return found.reciprocal_rank, found.recall
-
-
-def citation_retrieval(vectors: Tensor, links: Mapping[int, set[int]]) -> Retrieval:
-    """Measure how citing documents find cited ones (DocSplit, section 3: document retrieval)."""
-    first, recall = reciprocal_ranks(vectors, links)
-    return Retrieval(
-        mrr=float(first.mean()),
-        recall_at_10=float(recall.mean()),
-        queries=len(links),
-        links=sum(map(len, links.values())),
-    )
 
 
 def difference_interval(
