@@ -103,6 +103,18 @@ class Checkpoints:
             raise CheckpointError(f"{path}: cannot be read ({error})") from error
         return state
 
+    def settings(self) -> dict[str, Any] | None:
+        """``fixed_settings`` of the newest checkpoint; None without one.
+
+        Raises:
+            CheckpointError: it cannot be read.
+        """
+        steps = self.steps()
+        if not steps:
+            return None
+        held: dict[str, Any] = json.loads(self.load(steps[-1], mapped=True)["settings"])
+        return held
+
     def _path(self, step: int) -> Path:
         return self._folder / f"step-{step:08d}.pt"
 
@@ -233,7 +245,7 @@ def precision_to_use(settings: Settings) -> Precision | Literal["auto"]:
     wanted = settings.optimisation.precision
     if wanted != "auto" or not settings.run.resume:
         return wanted
-    begun: Precision | None = (_newest(open_checkpoints(settings)) or {}).get(
+    begun: Precision | None = (open_checkpoints(settings).settings() or {}).get(
         "optimisation.precision"
     )
     return begun or wanted
@@ -252,31 +264,16 @@ def check_output(settings: Settings, checkpoints: Checkpoints) -> None:
             f"run.output: {output} already holds a run (step {steps[-1]}); name another "
             "folder, or set run.resume"
         )
-    held = _newest(checkpoints)
+    held = checkpoints.settings()
     if held is not None:
         # what the documents and links are shows only when they are read
         check_settings(output, held, fixed_settings(settings, held["cache"], held.get("links")))
 
 
-def check_newest(output: Path, checkpoints: Checkpoints, mine: dict[str, Any]) -> None:
-    """Raise ``CheckpointError`` if the newest checkpoint's settings differ from the run's."""
-    held = _newest(checkpoints)
-    if held is not None:
-        check_settings(output, held, mine)
-
-
-def _newest(checkpoints: Checkpoints) -> dict[str, Any] | None:
-    steps = checkpoints.steps()
-    if not steps:
-        return None
-    held: dict[str, Any] = json.loads(checkpoints.load(steps[-1], mapped=True)["settings"])
-    return held
-
-
-def check_settings(output: Path, held: dict[str, Any], mine: dict[str, Any]) -> None:
+def check_settings(output: Path, held: dict[str, Any] | None, mine: dict[str, Any]) -> None:
     """Raise ``CheckpointError`` if the settings of a checkpoint differ from the run's."""
-    different = [k for k in sorted({*mine, *held}) if mine.get(k) != held.get(k)]
-    if different:
+    different = [k for k in sorted({*mine, *held}) if mine.get(k) != held.get(k)] if held else []
+    if held and different:
         shown = "; ".join(_said(k, held.get(k), mine.get(k)) for k in different)
         raise CheckpointError(
             f"{output}: its checkpoint belongs to other settings ({shown}); name another run.output"

@@ -26,7 +26,6 @@ from training.reporting import Curve, plot_run, run_record
 from training.settings import Settings
 from training.trainer.checkpoint import (
     BestModel,
-    check_newest,
     check_output,
     check_settings,
     fixed_settings,
@@ -226,7 +225,7 @@ class TrainingRun:
         links = None if opened.graph is None else opened.graph.digest
         self._fixed = fixed_settings(settings, self.cache.root.name, links)
         # vectors and clusters of other documents would replace those of the run
-        check_newest(self.output, self._checkpoints, self._fixed)
+        check_settings(self.output, self._checkpoints.settings(), self._fixed)
         optimisation = settings.optimisation
         self._chunk_tokens = optimisation.chunk_tokens or chunk_tokens(
             self.processes.device, self.encoder.backbone.config
