@@ -112,13 +112,11 @@ def plot_run(folder: Path, chance: float | None) -> Path:
     Returns:
         The path of the plot.
     """
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     steps = read_lines(folder / STEPS)
     validations = read_lines(folder / VALIDATIONS)
     figure = Figure(figsize=(11, 7), layout="constrained")
-    FigureCanvasAgg(figure)
     axes = figure.subplots(2, 2)
     _losses(axes[0][0], steps, chance)
     _validation(axes[0][1], validations)
