@@ -67,7 +67,7 @@ def read_authors(settings: DataSettings, field: str) -> Iterator[tuple[str, froz
     if path.exists() and not _is_saved_dataset(path):
         links = _links(settings) if path.is_dir() else None
         for document in docsplit.corpora.documents.read_documents(
-            path, _fields(settings), typed=[field], links=links
+            path, _fields(settings), declared={field: "strings"}, links=links
         ):
             yield document.id, _authors(document.metadata.get(field), f"{path}: {document.id}")
         return

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from uuid import UUID
 
 from docsplit.corpora.fields import DataError, Fields
-from docsplit.corpora.files import TABLES, files, left_out, suffix, whole
+from docsplit.corpora.files import files, left_out, suffix, whole
 from docsplit.corpora.tables import Row, rows
 from docsplit.extraction.content import Content, Heading, StartError
 from docsplit.extraction.kinds import KINDS, OLD, PACKAGES
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("docsplit.corpora")
 
 _FIELDS = Fields()
+_NONE: Mapping[str, str] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +105,7 @@ def read_documents(
     path: Path,
     fields: Fields = _FIELDS,
     *,
-    typed: Collection[str] = (),
-    integers: Collection[str] = (),
+    declared: Mapping[str, str] = _NONE,
     links: Path | None = None,
     refuse: Refuse | None = None,
     ocr: str = "auto",
@@ -114,33 +114,42 @@ def read_documents(
 
     The columns ``metadata`` (an object, or its JSON) and ``links`` (a list of ids) are read if they
     exist. In CSV and TSV files they hold JSON. Other columns with plain values become metadata, and
-    ``typed`` ones with lists. Dates become text in ISO 8601.
+    ``declared`` ones with lists. Dates become text in ISO 8601.
 
     Args:
         path: a file or folder.
         fields: names of columns.
-        typed: metadata columns that hold JSON instead of text in CSV and TSV files.
-        integers: metadata columns whose whole numbers are integers. pandas writes a column of
-            integers with missing values as floating-point numbers.
+        declared: types of metadata columns, as an index declares them. In CSV and TSV files those
+            other than ``string`` and ``date`` hold JSON. Whole numbers of an ``integer`` are
+            integers: pandas writes a column of integers with missing values as floating-point
+            numbers.
         links: a table of further links, as for ``read_links``; it may be in the folder.
-        refuse: gets each file that cannot be read, tables excepted; the others follow.
+        refuse: gets each row with a wrong value, and each file that cannot be read, tables
+            excepted; the others follow.
         ocr: languages of the text in scans; see ``docsplit.extraction.reading.Scans``.
 
     Raises:
         DataError: a file or field is missing, or a row is malformed; names file and line. Without
-            ``refuse``, also for a file that cannot be read.
+            ``refuse``, also for a wrong value and a file that cannot be read.
     """
     further: dict[str, list[str]] = defaultdict(list)
     for citing, cited in read_links(links) if links else ():
         further[citing].append(cited)
+    typed = {name for name, kind in declared.items() if kind not in ("string", "date")}
     needed = [fields.id, fields.text]
-    found = _read(path, needed, None, {"metadata", "links", *typed}, links, refuse, ocr)
-    return (
-        replace(one, links=list(further.get(one.id, ())))
-        if isinstance(one, Document)
-        else _document(one[1], one[0], fields, further, typed, integers)
-        for one in found
-    )
+    for one in _read(path, needed, None, {"metadata", "links", *typed}, links, refuse, ocr):
+        if isinstance(one, Document):
+            yield replace(one, links=list(further.get(one.id, ())))
+            continue
+        where, row = one
+        try:
+            document = _document(row, where, fields, further, declared)
+        except DataError as error:
+            if refuse is None:
+                raise
+            refuse(Refused(str(row[fields.id]), str(error)))
+            continue
+        yield document
 
 
 def check_source(path: Path, fields: Fields = _FIELDS, links: Path | None = None) -> None:
@@ -154,7 +163,7 @@ def check_source(path: Path, fields: Fields = _FIELDS, links: Path | None = None
     for ending, count in sorted(left_out(path).items()):
         log.warning("left out: %d of %s, no known type", count, ending or "no ending")
     for file in files(path, links):
-        if suffix(file) in TABLES:
+        if suffix(file) not in (*KINDS, *OLD):
             next(rows(file, [fields.id, fields.text], []), None)
 
 
@@ -176,8 +185,7 @@ def _document(
     where: str,
     fields: Fields,
     further: Mapping[str, Sequence[str]],
-    typed: Collection[str],
-    integers: Collection[str],
+    declared: Mapping[str, str],
 ) -> Document:
     name, title = row[fields.id], row.get(fields.title) or None
     metadata, links = _object(row.get("metadata") or {}), row.get("links") or []
@@ -193,11 +201,11 @@ def _document(
         value = _plain(value)
         if key in known or value is None:
             continue
-        if key in integers and isinstance(value, float) and value.is_integer():
+        if declared.get(key) == "integer" and isinstance(value, float) and value.is_integer():
             value = int(value)
-        if isinstance(value, str | int | float) or (key in typed and isinstance(value, list)):
+        if isinstance(value, str | int | float) or (key in declared and isinstance(value, list)):
             plain[key] = value
-        elif key in typed:
+        elif key in declared:
             kind = type(value).__name__
             raise DataError(
                 f"{where}: field {key!r} holds {kind}, which metadata cannot have: write text, "

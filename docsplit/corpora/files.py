@@ -6,13 +6,17 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 from typing import IO
 
 from docsplit.corpora.fields import DataError
+from docsplit.extraction.content import Limits, UnreadableError
 from docsplit.extraction.kinds import KINDS, OLD
 
-TABLES = (".parquet", ".csv", ".tsv", ".jsonl")
+TABLES = (".parquet", ".csv", ".tsv", ".jsonl", ".ndjson")
+# most files of the last kind are no tables: a folder's are left out
+JSON = (".jsonl", ".ndjson", ".json")
 TYPES = (*TABLES, *KINDS)
 FORMATS = ", ".join(TYPES)
 # values are pyarrow's names
@@ -36,7 +40,8 @@ def files(path: Path, but: Path | None = None) -> list[Path]:
     except OSError as error:
         where = error.filename or path
         raise DataError(f"{where}: not readable ({error.strerror or error})") from None
-    kept = [p for p in found if suffix(p) in (*TYPES, *OLD) and not same(p, but)]
+    known = (*TYPES, *OLD) if path.is_dir() else (*TYPES, *OLD, *JSON)
+    kept = [p for p in found if suffix(p) in known and not same(p, but)]
     if not kept:
         packed = ", ".join(COMPRESSED)
         raise DataError(
@@ -76,8 +81,13 @@ def stem(path: Path) -> str:
     return _unpacked(path).stem
 
 
-def lines(path: Path) -> Iterator[tuple[int, str]]:
+def lines(path: Path, *, guess: bool = False) -> Iterator[tuple[int, str]]:
     """Numbered lines with their ends, strictly UTF-8, without a byte order mark.
+
+    Args:
+        path: of a text.
+        guess: read all from the first line that is not UTF-8 on in its likeliest encoding, if the
+            readers of files are installed; spreadsheets save CSV so.
 
     Raises:
         DataError: not readable, not UTF-8, or a line of more than ``MOST_BYTES``.
@@ -88,7 +98,16 @@ def lines(path: Path) -> Iterator[tuple[int, str]]:
             while line := stream.readline(MOST_BYTES + 1):
                 number += 1
                 _check_size(len(line), f"{path}:{number}")
-                yield number, _decoded(line, path, number)
+                try:
+                    decoded = _decoded(line, path, number)
+                except DataError:
+                    if not guess or find_spec("charset_normalizer") is None:
+                        raise
+                    rest = line + stream.read(MOST_BYTES)
+                    _check_size(len(rest), f"{path}:{number}")
+                    yield from enumerate(_guessed(rest, path, number), number)
+                    return
+                yield number, decoded
     except OSError as error:
         raise DataError(f"{path}:{number + 1}: not readable ({error.strerror or error})") from None
 
@@ -138,6 +157,15 @@ def _decoded(found: bytes, path: Path, line: int) -> str:
     except UnicodeDecodeError as error:
         line += found.count(b"\n", 0, error.start)
         raise DataError(f"{path}:{line}: not UTF-8 ({error.reason}); save it as UTF-8") from None
+
+
+def _guessed(found: bytes, path: Path, line: int) -> Iterator[str]:
+    from docsplit.extraction.readers.encoded import text_of
+
+    try:
+        return io.StringIO(text_of(found, Limits(characters=MOST_BYTES)), newline="\n")
+    except UnreadableError as error:
+        raise DataError(f"{path}:{line}: {error}") from None
 
 
 def _check_size(size: int, where: str) -> None:

@@ -42,7 +42,7 @@ def read_labelled(path: Path, name: str, fields: Fields) -> Labelled:
         stated = stated or bool(row.get("split"))
         part = row.get("split") or ("test" if _digest(text) % 5 == 0 else "train")
         if part in ("train", "test"):
-            (train if part == "train" else test).append((text, str(label)))
+            (train if part == "train" else test).append((text, str(label).strip()))
         else:
             left_out += 1
     if not stated:
@@ -90,9 +90,9 @@ def read_examples(path: Path, fields: Fields) -> tuple[list[str], list[Any]]:
         if isinstance(label, list):
             if any(map(_is_empty, label)):
                 raise DataError(f"{where}: a label in the list of {fields.label} is empty")
-            label = [str(one) for one in label]
+            label = [str(one).strip() for one in label]
         else:
-            label = str(label)
+            label = str(label).strip()
         if labels and isinstance(label, list) != isinstance(labels[0], list):
             raise DataError(
                 f"{where}: some rows have one {fields.label} and others a list; use one form"
@@ -259,7 +259,9 @@ def _holds_words(text: object) -> bool:
 
 def _is_empty(label: object) -> bool:
     """Whether a cell holds no label. Libraries write NaN for a missing one."""
-    return label in (None, "") or (isinstance(label, float) and math.isnan(label))
+    if isinstance(label, str):
+        return not label.strip()
+    return label is None or (isinstance(label, float) and math.isnan(label))
 
 
 def _drawn(count: int, limit: int | None) -> Sequence[int]:

@@ -1,13 +1,19 @@
-"""Streams the rows of Parquet, CSV, TSV and JSON lines files."""
+"""Streams the rows of Parquet, CSV, TSV and JSON files."""
+
+from __future__ import annotations
 
 import csv
 import json
 from collections.abc import Collection, Iterator, Sequence
+from itertools import chain
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from docsplit.corpora.fields import DataError
-from docsplit.corpora.files import COMPRESSED, MOST_BYTES, TABLES, content, lines, suffix
+from docsplit.corpora.files import COMPRESSED, JSON, MOST_BYTES, TABLES, content, lines, suffix
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 Row = dict[str, Any]
 # marks columns of an exported index in Parquet that hold what is computed from the document
@@ -32,7 +38,8 @@ def rows(
     """Stream pairs of a place, such as ``file.csv:3``, and a row.
 
     Args:
-        path: a Parquet, CSV, TSV or JSON lines file.
+        path: a Parquet, CSV or TSV file, or JSON: an object a line, or an array of objects. The
+            separator of a CSV file is the one that gives its header the most names.
         needed: columns that each row must have.
         wanted: further columns for the caller; None means all.
         typed: columns whose cells hold JSON in a CSV or TSV file, for example numbers; an empty
@@ -48,9 +55,9 @@ def rows(
         return
     if kind in (".csv", ".tsv"):
         used = None if wanted is None else {*needed, *wanted}
-        found = _separated(path, "," if kind == ".csv" else "\t", typed, used)
-    elif kind in (".jsonl", ".json"):
-        found = _json_lines(path)
+        found = _separated(path, ",;\t|" if kind == ".csv" else "\t", typed, used)
+    elif kind in JSON:
+        found = _json(path)
     else:
         raise DataError(f"{path}: unknown type of table; give a {', '.join(TABLES)} file")
     for where, row in found:
@@ -62,13 +69,9 @@ def check(where: str, names: Collection[str], needed: Sequence[str]) -> None:
     """Raise DataError if a needed column is not among the names of a row or a file."""
     missing = [name for name in needed if name not in names]
     if missing:
-        remedy = "Rename yours, or name it with a flag such as --text-field"
-        # the header of a table with another separator is one name
-        if len(names) == 1 and set(";\t|,").intersection(*names):
-            remedy = "Separate the values by commas in .csv files, by tabs in .tsv files"
         raise DataError(
             f"{where}: no column {' and '.join(missing)}; there are {', '.join(names) or 'none'}. "
-            f"{remedy}"
+            "Rename yours, or name it with a flag such as --text-field"
         )
 
 
@@ -89,34 +92,69 @@ def _parquet(
                 names = [name for name in names if name in (*needed, *wanted)]
             number = 0
             for batch in table.iter_batches(_PARQUET_ROWS, columns=names):
-                for row in batch.to_pylist():
+                for row in _python(batch):
                     number += 1
                     yield f"{path}: row {number}", row
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path}: no readable Parquet file ({error}); write it again") from None
 
 
-def _json_lines(path: Path) -> Iterator[tuple[str, Row]]:
-    for number, line in lines(path):
-        if line.isspace():
-            continue
-        where = f"{path}:{number}"
-        try:
-            row = json.loads(line)
-        except (ValueError, RecursionError) as error:
-            reason = getattr(error, "msg", error)
-            raise DataError(f"{where}: no valid JSON ({reason}); write an object a line") from None
+def _python(batch: pa.RecordBatch) -> list[Row]:
+    """Rows of Python values; text for times that Python cannot hold, as of a year above 9999."""
+    try:
+        found: list[Row] = batch.to_pylist()
+    except (ValueError, OverflowError):
+        columns = [map(_held, column) for column in batch.columns]
+        return [
+            dict(zip(batch.schema.names, row, strict=True)) for row in zip(*columns, strict=True)
+        ]
+    return found
+
+
+def _held(value: pa.Scalar) -> Any:
+    try:
+        return value.as_py()
+    except (ValueError, OverflowError):
+        return str(value.cast("string"))
+
+
+def _json(path: Path) -> Iterator[tuple[str, Row]]:
+    first = next((line for _, line in lines(path) if not line.isspace()), "")
+    found = (
+        ((f"{path}: item {at}", item) for at, item in enumerate(_parsed(path, 1, content(path)), 1))
+        if first.lstrip().startswith("[")
+        else (
+            (f"{path}:{at}", _parsed(path, at, one.rstrip()))
+            for at, one in lines(path)
+            if one.strip()
+        )
+    )
+    for where, row in found:
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected an object with fields, found {type(row).__name__}")
         yield where, row
 
 
+def _parsed(path: Path, number: int, text: str | bytes) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError) as error:
+        number += getattr(error, "lineno", 1) - 1
+        raise DataError(
+            f"{path}:{number}: no valid JSON ({getattr(error, 'msg', error)}); write an object a "
+            "line, or an array of objects"
+        ) from None
+
+
 def _separated(
-    path: Path, delimiter: str, typed: Collection[str], used: Collection[str] | None
+    path: Path, separators: str, typed: Collection[str], used: Collection[str] | None
 ) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(MOST_BYTES)
+    found = (line for _, line in lines(path, guess=True))
+    header = next(found, "")
+    names = {one: len(next(csv.reader([header], delimiter=one), ())) for one in separators}
     reader: csv.DictReader[str] = csv.DictReader(
-        (line for _, line in lines(path)), delimiter=delimiter, strict=True
+        chain([header], found), delimiter=max(separators, key=names.__getitem__), strict=True
     )
     try:
         _check_unique(path, reader.fieldnames or (), used)

@@ -219,10 +219,10 @@ def check(labels: Sequence[Sequence[str]], multi_label: bool) -> None:
     if len(counts) < 2:
         held = "only one label" if counts else "no label"
         raise ValueError(f"labels: there is {held}: give examples of two or more")
-    if min(counts.values()) < 2:
+    if single := [label for label, examples in counts.items() if examples < 2]:
         raise ValueError(
-            "labels: a label has a single example: give two or more of each, because a head that "
-            "has not seen an example tests it"
+            f"labels: {single[0]!r} has a single example: give two or more of each label, because "
+            "a head that has not seen an example tests it"
         )
     if not multi_label:
         return

@@ -23,7 +23,7 @@ from service.index.documents import LIVE, Index
 from service.index.maps import Floats, Integers, Map, Maps, Space
 from service.index.rows import checksums
 from service.index.rows.checksums import Part, texts
-from service.index.rows.fields import PREFIX
+from service.index.rows.fields import column_name
 from service.index.rows.vectors import vector_matrix
 
 NEIGHBOURS = 8
@@ -110,7 +110,7 @@ class CurrentMaps:
         held = await maps.get(index.table.name)
         if held is None:
             return None
-        columns = ["id", "updated", *([PREFIX + field] if field else [])]
+        columns = ["id", "updated", *([column_name(field)] if field else [])]
         query = index.table.query().where(LIVE).select(columns).with_row_id()
         found = await query.to_arrow()
         known = self._placed.setdefault(held.version, {})
@@ -230,7 +230,7 @@ def _current(
     topic: Integers = held.topic[places]
     for at, one in new.items():
         positions[at], topic[at] = one.position, one.topic
-    values = found[PREFIX + field].to_pylist() if field else None
+    values = found[column_name(field)].to_pylist() if field else None
     return Current(
         index,
         held,

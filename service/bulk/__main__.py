@@ -41,7 +41,7 @@ from service.errors import BuildingError, CommandError, ServiceError
 from service.features import feature
 from service.index.rows.fields import FieldType
 from service.logs import printable
-from service.server.bodies.fields import INDEX_NAME
+from service.server.bodies.fields import FIELD_NAME, INDEX_NAME
 from service.server.encoders import open_one
 from service.server.lifecycle import Service
 from service.settings import Settings, SettingsError
@@ -174,8 +174,7 @@ def _load(arguments: list[str], flags: list[str]) -> int:
     documents = read_documents(
         given.source,
         columns,
-        typed=[name for name, kind in fields.items() if kind not in ("string", "date")],
-        integers=[name for name, kind in fields.items() if kind == "integer"],
+        declared=fields,
         links=given.links,
         refuse=unread.append,
         ocr=settings.ocr,
@@ -200,9 +199,9 @@ def _fields(items: Sequence[str]) -> dict[str, FieldType]:
 
 
 def _field(item: str) -> tuple[str, FieldType]:
-    name, _, kind = item.partition("=")
+    name, _, kind = item.rpartition("=")
     for known in get_args(FieldType):
-        if kind == known and re.fullmatch("[a-z][a-z0-9_]{0,62}", name):
+        if kind == known and re.fullmatch(FIELD_NAME, name):
             return name, known
     raise SettingsError(f"--field {item}: NAME=TYPE, TYPE one of {', '.join(get_args(FieldType))}")
 

@@ -17,7 +17,7 @@ from service.index.documents import Index
 from service.index.query.words import Vocabulary
 from service.index.rows import checksums
 from service.index.rows.checksums import Part
-from service.index.rows.fields import PREFIX, FieldType, column
+from service.index.rows.fields import FieldType, column, column_name
 from service.index.rows.records import digest
 from service.index.rows.schema import identity
 from service.index.storage.database import connect
@@ -173,8 +173,8 @@ def _typed(
     """The filter columns that contradict the metadata."""
     wrong = []
     for name, kind in fields.items():
-        if held[PREFIX + name] != column(kind, metadata.get(name)):
-            wrong.append(PREFIX + name)
+        if held[column_name(name)] != column(kind, metadata.get(name)):
+            wrong.append(column_name(name))
     return wrong
 
 
@@ -183,7 +183,7 @@ def _quoted(rows: pa.Table, row: int, index: Index) -> bool:
     if rows["deleted"][row].as_py():
         return False
     kinds = index.identity.fields
-    columns = [PREFIX + name for name, kind in kinds.items() if kind in ("string", "strings")]
+    columns = [column_name(name) for name, kind in kinds.items() if kind in ("string", "strings")]
     held = [rows[column][row].as_py() for column in ("id", "links", *columns)]
     texts = (one for value in held for one in (value if isinstance(value, list) else [value or ""]))
     return any("''" in text or "\\'" in text for text in texts)

@@ -30,7 +30,7 @@ from service.index.query.reading import Direction, Hit, Query
 from service.index.query.search import candidates, first, stored
 from service.index.rows import derived
 from service.index.rows.checksums import texts
-from service.index.rows.fields import PREFIX
+from service.index.rows.fields import column_name
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -222,13 +222,13 @@ async def _of_hits(index: Index, hits: Sequence[Hit], *, words: bool) -> list[Fa
 
 
 def _columns(index: Index) -> list[str]:
-    columns = ["id", "digest", *(PREFIX + name for name in _fields(index))]
+    columns = ["id", "digest", *(column_name(name) for name in _fields(index))]
     # an earlier version did not limit titles
     return [*columns, "title"] if index.identity.bounded else columns
 
 
 def _opened(index: Index, found: pa.Table) -> dict[str, Facts]:
-    names = [PREFIX + name for name in _fields(index)]
+    names = [column_name(name) for name in _fields(index)]
     held = {}
     for row, name, digest in zip(
         found.drop_columns(["id", "digest"]).to_pylist(),

@@ -68,6 +68,7 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     bad += [{"id": "typed", "text": "a", "year": "x"}]
     bad += [{"id": "big", "text": "a", "n": 2**64}, {"id": "\ud800", "text": "a"}]
     bad += [{"id": ".", "text": "a"}, {"id": "a\tb", "text": "a"}]
+    bad += [{"id": "null", "text": None}]
     file = write(tmp_path / "documents.jsonl", *rows, rows[0] | {"text": "again"}, *bad)
     flags = ("--field", "year=integer", "--links", str(links))
     first = run(file, store, *flags, "--log-level", "info", "--log-format", "json")
@@ -75,11 +76,13 @@ def test_a_file_is_indexed_once(tmp_path: Path) -> None:
     assert first.stdout == ""
     logged = [json.loads(line) for line in first.stderr.splitlines() if line.startswith("{")]
     assert "ready" in [one["event"] for one in logged]
-    assert "3 written, 0 unchanged, 1 repeated ids, 6 refused" in first.stderr
-    assert "big: metadata: the value of key 0 is an integer beyond 64 bits" in first.stderr
+    assert "3 written, 0 unchanged, 1 repeated ids, 7 refused" in first.stderr
+    assert "big: metadata: the value of 'n' is an integer beyond 64 bits" in first.stderr
     assert "?: a text has half a surrogate pair" in first.stderr
     assert '.: id: many HTTP clients remove "." from the path' in first.stderr
     assert "id: it must have 1 to 512 characters" in first.stderr
+    assert "null: " in first.stderr
+    assert "documents.jsonl:11: field 'text' must be text, found NoneType" in first.stderr
     assert "typed: metadata.year is declared as integer" in first.stderr
     letter = {"id": "d", "title": "A letter", "text": "as in form 7"}
     write(file, rows[0], rows[2] | {"text": "changed"}, letter)

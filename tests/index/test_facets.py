@@ -107,6 +107,42 @@ def test_facets_count_all_documents_that_pass(server: Server, shelf: str) -> Non
     assert counts(answer, "status") == {"new": 2, "old": 1}
 
 
+def test_fields_may_have_any_names(server: Server) -> None:
+    """Those of Zotero and Semantic Scholar, and some that differ in case or break SQL."""
+    name = f"t-{uuid.uuid4().hex[:12]}"
+    fields = {
+        "publicationDate": "date",
+        "publicationdate": "string",
+        "pub-date": "date",
+        "dc.subject": "strings",
+        "Größe 'x' -- `\"": "integer",
+    }
+    call(server, "PUT", f"/indexes/{name}", {"fields": fields}, status=201)
+    first = dict(zip(fields, ["2019-05", "May", "2019", ["law"], 1], strict=True))
+    second = dict(zip(fields, ["2019-04-30", "April", "2020-01", ["art"], 2], strict=True))
+    documents = [{"id": "a", "metadata": first}, {"id": "b", "metadata": second}]
+    upsert(server, name, *({**one, "text": f"Fruit {one['id']}."} for one in documents))
+    for condition in (
+        {"field": "publicationDate", "gte": "2019-05"},
+        {"field": "publicationdate", "eq": "May"},
+        {"field": "pub-date", "lt": "2020"},
+        {"field": "dc.subject", "contains": "law"},
+        {"field": [*fields][-1], "in": [1, 3]},
+    ):
+        for mode in ("cosine", "words"):
+            assert [hit["id"] for hit in search(server, name, mode=mode, filter=condition)] == ["a"]
+    number = [*fields][-1]
+    answer = search(server, name, facets=["publicationdate", number])
+    assert counts(answer, number) == {1: 1, 2: 1}
+    assert counts(answer, "publicationdate") == {"May": 1, "April": 1}
+    assert call(server, "GET", f"/indexes/{name}/documents/a")["metadata"] == first
+    wrong = {"id": "c", "text": "c", "metadata": {"pub-date": "2019-13"}}
+    body = {"documents": [wrong]}
+    answer = call(server, "POST", f"/indexes/{name}/documents", body, status=422)
+    assert "metadata.pub-date is declared as date" in answer["error"]
+    call(server, "DELETE", f"/indexes/{name}", status=204)
+
+
 def test_a_facet_has_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     facet, whole = Facet(), Facet()
     whole.add(pa.array(["a", "b", None, "a", "c" * 90]))

@@ -23,7 +23,7 @@ from docsplit.corpora.tables import DERIVED
 from service.errors import CommandError
 from service.index.documents import Index
 from service.index.rows import records
-from service.index.rows.fields import PREFIX
+from service.index.rows.fields import PREFIX, column_name
 from service.index.rows.vectors import (
     window_blobs,
     windows_column,
@@ -81,8 +81,8 @@ def schema(index: Index, *, windows: bool) -> pa.Schema:
             "windows": windows_type(dimensions),
             "window_ends": pa.list_(pa.int32()),
         }
-    derived |= {f.name: f.type for f in held if f.name.startswith(PREFIX)}
     identity = index.identity
+    derived |= {PREFIX + name: held.field(column_name(name)).type for name in identity.fields}
     return pa.schema(
         [
             *(pa.field(name, kind, nullable=name != "id") for name, kind in document.items()),
@@ -99,7 +99,12 @@ def rows(found: pa.Table, schema: pa.Schema) -> pa.Table:
         found: sound rows of documents, with all columns of the index.
         schema: of the export.
     """
-    columns: dict[str, Any] = {name: found[name] for name in schema.names if name in _names(found)}
+    sources = {
+        name: column_name(name.removeprefix(PREFIX)) if name.startswith(PREFIX) else name
+        for name in schema.names
+    }
+    held = _names(found)
+    columns: dict[str, Any] = {name: found[one] for name, one in sources.items() if one in held}
     columns["version"] = found["updated"]
     columns["outline"] = [
         outline

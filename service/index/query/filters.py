@@ -33,7 +33,7 @@ from pydantic import (
 
 from service.errors import InvalidError
 from service.index import sql
-from service.index.rows.fields import INT64, PREFIX, FieldType, column, declared, fits
+from service.index.rows.fields import INT64, FieldType, column, column_name, declared, fits
 from service.index.sql import Sign, Sql
 from service.unknown import field_names, unknown_name
 
@@ -278,8 +278,7 @@ def _tests(given: Condition, fields: Mapping[str, FieldType], negated: bool) -> 
     field, kind = given.field, fields.get(given.field)
     if kind is None:
         raise InvalidError(f"filter: that field is not declared; {_known(fields)}", "filter")
-    # declared names need no quotes
-    name = PREFIX + field
+    name = column_name(field)
     held = col(name)
     parts: list[Where] = []
     for test, value in given.tests().items():
@@ -428,8 +427,10 @@ async def count(index: Index, names: Sequence[str], where: Where | None) -> dict
         where: the filter; None counts all documents.
     """
     found = {name: Facet() for name in names}
-    query = index.table.query().where(live(where).form).select([PREFIX + name for name in found])
+    query = (
+        index.table.query().where(live(where).form).select([column_name(name) for name in found])
+    )
     async for batch in await query.to_batches():
         for name, facet in found.items():
-            facet.add(batch[PREFIX + name])
+            facet.add(batch[column_name(name)])
     return found

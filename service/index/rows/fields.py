@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Literal
@@ -16,6 +17,9 @@ Scalar = str | int | float | bool
 
 # of the columns of declared fields
 PREFIX = "metadata_"
+_PLAIN = re.compile("[a-z][a-z0-9_]*")
+# a year, or a year and a month
+_PARTIAL = re.compile("[0-9]{4}(-[0-9]{2})?")
 INT64 = range(-(2**63), 2**63)
 MOST_KEYS = 64
 KEY_CHARACTERS = 64
@@ -31,6 +35,14 @@ HEAD_BYTES = 4 * TITLE_CHARACTERS + 3 * METADATA_BYTES
 _DATE_CHARACTERS = 64
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SURROGATE = "has half a surrogate pair: send valid Unicode"
+
+
+def column_name(field: str) -> str:
+    """The column of a declared field.
+
+    A name that LanceDB's SQL would fold or not take without quotes stands in hexadecimal.
+    """
+    return PREFIX + (field if _PLAIN.fullmatch(field) else f"_{field.encode().hex()}")
 
 
 def fits(kind: FieldType, value: object) -> bool:
@@ -53,10 +65,13 @@ def fits(kind: FieldType, value: object) -> bool:
 def instant(value: object) -> int | None:
     """Microseconds since the epoch of a date or time in ISO 8601; None for any other value.
 
-    A date means its first moment, and a time without an offset is in UTC.
+    A date, a month (``2020-05``) and a year mean their first moment, and a time without an offset
+    is in UTC.
     """
     if not isinstance(value, str) or len(value) > _DATE_CHARACTERS:
         return None
+    if _PARTIAL.fullmatch(value):
+        value += "-01-01"[len(value) - 4 :]
     try:
         moment = datetime.fromisoformat(value)
     except ValueError:
@@ -80,10 +95,13 @@ def column(kind: FieldType, value: Any) -> Any:
     return value
 
 
-def problem(metadata: object) -> str | None:
+def problem(metadata: object, *, name: bool = False) -> str | None:
     """Why an index cannot store metadata, and the remedy; None if it can.
 
-    The message names keys by their position, from 0.
+    Args:
+        metadata: that may have any type.
+        name: whether the message names keys; it does by their position, from 0, in answers to
+            clients, whose texts no answer repeats.
     """
     if not isinstance(metadata, dict):
         return "give an object of strings, numbers, booleans, null and lists of strings"
@@ -95,7 +113,7 @@ def problem(metadata: object) -> str | None:
         if not valid_unicode(key):
             return f"key {position} {_SURROGATE}"
         if wrong := _wrong(value):
-            return f"the value of key {position} {wrong}"
+            return f"the value of {repr(key) if name else f'key {position}'} {wrong}"
     size = len(orjson.dumps(metadata))
     if size > METADATA_BYTES:
         return f"{size} bytes as JSON; the limit is {METADATA_BYTES}: put long texts into text"
@@ -112,7 +130,7 @@ def unservable(
         return f"title: {len(title)} characters; the limit is {TITLE_CHARACTERS}"
     if not all(map(valid_unicode, (name, text, title or "", *links))):
         return f"a text {_SURROGATE}"
-    if wrong := problem(metadata):
+    if wrong := problem(metadata, name=True):
         return f"metadata: {wrong}"
     return None
 
@@ -182,7 +200,7 @@ def check(fields: Mapping[str, FieldType], metadata: Mapping[str, object], index
 
 _EXAMPLES: dict[FieldType, str] = {
     "boolean": "true or false",
-    "date": "a text such as 2020-05-01 or 2020-05-01T12:00:00Z",
+    "date": "a text such as 2020, 2020-05, 2020-05-01 or 2020-05-01T12:00:00Z",
     "integer": "an integer of 64 bits",
     "number": "a number",
     "string": "a string",

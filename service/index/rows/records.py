@@ -17,7 +17,7 @@ from service.embedding.embedder import Document
 from service.index.rows import derived
 from service.index.rows.checksums import restate, seal, texts
 from service.index.rows.derived import NONE, Outline
-from service.index.rows.fields import PREFIX, FieldType, column
+from service.index.rows.fields import FieldType, column, column_name
 from service.index.rows.schema import OPTIONAL
 from service.index.rows.vectors import windows_column
 
@@ -166,7 +166,7 @@ def table(
     if derived.OUTLINE in schema.names:
         columns[derived.OUTLINE] = [derived.sealed_outline(r.outline, held) for r, held in pairs]
     for name, kind in fields.items():
-        columns[PREFIX + name] = [column(kind, r.metadata.get(name)) for r in records]
+        columns[column_name(name)] = [column(kind, r.metadata.get(name)) for r in records]
     return seal(pa.table(columns, schema=schema))
 
 

@@ -17,7 +17,7 @@ from docsplit.ranking.words import INDEX
 from service.errors import ConflictError, StoreError
 from service.index import sql
 from service.index.rows import derived
-from service.index.rows.fields import PREFIX, FieldType
+from service.index.rows.fields import PREFIX, FieldType, column_name
 from service.index.rows.vectors import windows_type
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def create(
             pa.field("updated", pa.int64(), nullable=False),
             pa.field("deleted", pa.bool_(), nullable=False),
             *OPTIONAL,
-            *(pa.field(PREFIX + name, _ARROW[kind]) for name, kind in fields.items()),
+            *(pa.field(column_name(name), _ARROW[kind]) for name, kind in fields.items()),
         ],
         metadata={
             "docsplit.format": FORMAT,

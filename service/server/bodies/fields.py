@@ -8,14 +8,13 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 # forms of names
 INDEX_NAME = "^[a-z0-9][a-z0-9_-]{0,62}$"
-FIELD_NAME = "^[a-z][a-z0-9_]{0,62}$"
+FIELD_NAME = r"^[^\x00-\x1f\x7f]{1,64}$"
 REVISION = "^[0-9a-f]{12}([0-9a-f]{52})?$"
 JOB_ID = "^[0-9a-f]{32}$"
 FORMS = {
     INDEX_NAME: "a name has 1 to 63 lower-case letters, digits, - and _, and begins with a letter "
     "or digit",
-    FIELD_NAME: "the name of a field has 1 to 63 lower-case letters, digits and _, and begins with "
-    "a letter",
+    FIELD_NAME: "the name of a field has 1 to 64 characters, none of them a control character",
     REVISION: "give the revision that GET /indexes/{name} lists, or its first 12 digits",
     JOB_ID: "the id of a job has 32 digits from 0 to f; GET /jobs lists them",
 }

@@ -57,10 +57,14 @@ MOST_CHARACTERS = 2_000_000
 LONGEST_LABEL = 128
 
 
-def _label(value: Any) -> str:
+def label(value: Any) -> str:
+    """Return the value if it is a valid label; raise ValueError if not.
+
+    Labels that differ in a blank at an end look the same, so none may stand there.
+    """
     text = valid_text(value)
-    if not 0 < len(text) <= LONGEST_LABEL:
-        raise ValueError(f"a label has 1 to {LONGEST_LABEL} characters")
+    if not 0 < len(text) <= LONGEST_LABEL or text != text.strip():
+        raise ValueError(f"a label has 1 to {LONGEST_LABEL} characters, no blank at either end")
     return text
 
 
@@ -74,7 +78,7 @@ def _labels(value: Any) -> list[list[str]]:
         if isinstance(item, list) != several:
             raise ValueError("give strings, or lists of strings with multi_label, but not both")
         try:
-            sets.append([_label(label) for label in (item if several else [item])])
+            sets.append([label(one) for one in (item if several else [item])])
         except ValueError as error:
             raise ValueError(f"item {position}: {error}") from None
     return sets
@@ -101,11 +105,11 @@ def _ids(value: Any) -> list[str]:
 # one error per list, for any number of wrong items
 _TEXTS = {"type": "array", "minItems": 1, "items": {"type": "string", "minLength": 1}}
 _IDS = {"type": "array", "minItems": 1, "items": TypeAdapter(Identifier).json_schema()}
-_LABEL = {"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL}
+LABEL = {"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL}
 _LABELS = {
     "anyOf": [
-        {"type": "array", "minItems": 1, "items": _LABEL},
-        {"type": "array", "minItems": 1, "items": {"type": "array", "items": _LABEL}},
+        {"type": "array", "minItems": 1, "items": LABEL},
+        {"type": "array", "minItems": 1, "items": {"type": "array", "items": LABEL}},
     ]
 }
 

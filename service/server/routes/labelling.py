@@ -14,13 +14,13 @@ from service.errors import ConflictError, InvalidError, NotFoundError
 from service.index.query.filters import Filter, compile_filter
 from service.keys.file import Right
 from service.server.bodies.body import Body
-from service.server.bodies.fields import INDEX_NAME, valid_text
+from service.server.bodies.fields import INDEX_NAME
 from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import Identifier, Name
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
-from service.server.routes.classifiers import LONGEST_LABEL
+from service.server.routes.classifiers import LABEL, label
 from service.server.routes.classify import Prediction, trained_head
 
 router = APIRouter(route_class=BodyRoute, prefix="/classifiers/{name}", tags=["classify"])
@@ -47,8 +47,7 @@ def _labels(value: Any) -> Any:
     if not isinstance(value, list) or len(value) > MOST_LABELS:
         raise ValueError(f"give a list of up to {MOST_LABELS} labels, or null to remove them")
     for item in value:
-        if not 0 < len(valid_text(item)) <= LONGEST_LABEL:
-            raise ValueError(f"a label has 1 to {LONGEST_LABEL} characters")
+        label(item)
     if len(set(value)) < len(value):
         raise ValueError("a label occurs twice")
     if UNSURE in value:
@@ -56,11 +55,7 @@ def _labels(value: Any) -> Any:
     return value
 
 
-_LABELS = {
-    "type": "array",
-    "maxItems": MOST_LABELS,
-    "items": {"type": "string", "minLength": 1, "maxLength": LONGEST_LABEL},
-}
+_LABELS = {"type": "array", "maxItems": MOST_LABELS, "items": LABEL}
 
 
 class LabelIn(Body):
