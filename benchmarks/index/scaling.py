@@ -6,7 +6,7 @@ The command runs ``docsplit-index`` on documents drawn from a file. It measures 
 memory, and the disk space of the optimized index. Seconds and disk space grow with the number of
 documents. The memory of the process does not, because batches are bounded. The command subtracts a
 run on one document, because the start costs the same for any number.
-``benchmarks.index.vector_search`` measures the vector index.
+``benchmarks.index.size`` measures the vector index.
 """
 
 from __future__ import annotations

@@ -23,8 +23,8 @@ from rich.console import Console
 from rich.progress import track
 from rich.table import Table
 
-from benchmarks.index.vector_search import data
 from benchmarks.rig import documents, server
+from benchmarks.rig.peers import topics
 from benchmarks.rig.server import call
 from docsplit.bundles import format as bundle
 from docsplit.bundles.format import DEFAULT_BUNDLE
@@ -80,7 +80,7 @@ def main() -> None:
 async def build(folder: Path | str, texts: list[str], count: int, windows: int) -> None:
     """Write the documents and build their search indexes."""
     manifest = bundle.load(DEFAULT_BUNDLE, verify=False).manifest
-    vectors, _ = data(None, count, 1)
+    vectors = topics(count)
     draw = np.random.default_rng(0)
     databases = [await connect(f"{folder}/{part}") for part in ("indexes", "leases")]
     model = Model(manifest.name, manifest.revision, vectors.shape[1])

@@ -20,7 +20,6 @@ Vectors = NDArray[np.float32]
 K = 10
 # a filter that one row in so many passes
 SHARE = 100
-EF = 200
 
 
 @dataclass
@@ -36,6 +35,17 @@ class Peer:
     name: str
     search: Callable[[Vectors, bool, int], list[int]]
     build_seconds: float
+
+
+def topics(count: int) -> Vectors:
+    """Unit vectors near 2,000 topics in a space of few dimensions, like embeddings, plus noise."""
+    draw = np.random.default_rng(0)
+    centres = draw.standard_normal((2000, 24))
+    basis = draw.standard_normal((24, 384))
+    near = centres[draw.integers(len(centres), size=count)]
+    near = near + 0.5 * draw.standard_normal(near.shape)
+    found = near @ basis + 0.5 * draw.standard_normal((count, 384))
+    return (found / np.linalg.norm(found, axis=1, keepdims=True)).astype(np.float32)
 
 
 def installed(rows: Vectors, work: Path, console: Console) -> Iterator[Peer]:

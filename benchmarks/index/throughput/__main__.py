@@ -47,10 +47,9 @@ from benchmarks.index.throughput.sides import (
     Taken,
     started,
 )
-from benchmarks.index.vector_search import data
 from benchmarks.rig import documents
 from benchmarks.rig.client import Client
-from benchmarks.rig.peers import K, Vectors, installed
+from benchmarks.rig.peers import K, Vectors, installed, topics
 from benchmarks.rig.report import Verdict
 from benchmarks.rig.stored_index import opened
 from service.index.indexes import Indexes
@@ -121,8 +120,7 @@ def run(folder: Path, given: argparse.Namespace, console: Console) -> dict[str, 
 def _rows(folder: Path, given: argparse.Namespace) -> Vectors:
     path: Path = given.vectors or folder / "vectors.npy"
     if not path.exists():
-        rows, first = data(None, given.rows, given.skip)
-        np.save(path, np.concatenate([first, rows]))
+        np.save(path, topics(given.skip + given.rows))
     found: Vectors = np.load(path, mmap_mode="r")
     return found[given.skip :]
 
