@@ -21,7 +21,7 @@ from docsplit.corpora.documents import read_texts
 from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from export.options import count
 from export.progress import Progress
-from export.source import only_own_code, save_with_code
+from export.source import save_with_code
 from training.errors import AveragingError, SettingsError
 from training.evaluation.encoders import Representation, opened
 from training.evaluation.metrics import difference_interval
@@ -139,7 +139,8 @@ def _opened(model: str) -> SentenceTransformer:
         raise AveragingError(f"{model}: {reason}")
     try:
         trusted = only_own_code(model)
-        return SentenceTransformer(model, device="cpu", trust_remote_code=trusted)
+        # transformers opens weights in their own precision
+        return SentenceTransformer(model, device="cpu", trust_remote_code=trusted).float()
     except (OSError, ValueError, KeyError) as error:
         reason = first_line(error)
         raise AveragingError(f"{model}: cannot be opened as an encoder ({reason})") from error
@@ -442,11 +443,9 @@ def _vectors(representation: Representation, pairs: Sequence[tuple[str, str]]) -
 def _save(given: argparse.Namespace, weights: Floats, folder: Path) -> None:
     """Write the encoder with Normalize, the map and Normalize at its end."""
     import torch
-    from sentence_transformers import SentenceTransformer
     from sentence_transformers.sentence_transformer.modules import Dense, Normalize
 
-    trusted = only_own_code(given.encoder)
-    model = SentenceTransformer(given.encoder, device="cpu", trust_remote_code=trusted)
+    model = _opened(given.encoder)
     if given.max_tokens is not None:
         model.max_seq_length = given.max_tokens
     if not isinstance(model[-1], Normalize):

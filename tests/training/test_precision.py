@@ -1,17 +1,21 @@
-"""``optimisation.precision: auto``."""
+"""``optimisation.precision: auto``, and encoders whose weights are in fp16."""
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from sentence_transformers import SentenceTransformer
 
 from docsplit.engines.choice import Processor
 from tests.training.conftest import MakeSettings
 from training import processes
+from training.__main__ import main
 from training.errors import CheckpointError
+from training.evaluation.local_encoders import FolderEncoder
 from training.processes import Processes, best_precision
 from training.trainer.loop import TrainingRun
 
@@ -64,3 +68,48 @@ def test_a_run_keeps_the_precision_that_it_began_with(
     afresh = settings.run.model_copy(update={"output": tmp_path / "other"})
     control = TrainingRun(settings.model_copy(update={"run": afresh}))
     assert control.processes.precision == "bf16"
+
+
+@pytest.fixture
+def half(tiny_model: Path, tmp_path: Path) -> Path:
+    """An encoder with weights in fp16, in which transformers opens and computes them."""
+    SentenceTransformer(str(tiny_model), device="cpu").half().save_pretrained(
+        str(tmp_path / "half"), create_model_card=False
+    )
+    assert SentenceTransformer(str(tmp_path / "half"), device="cpu").dtype == torch.float16
+    return tmp_path / "half"
+
+
+def test_weights_in_fp16_are_measured_in_fp32(half: Path) -> None:
+    texts = ["bal dem kir kol dus.", "dal"]
+    exact, rounded = (
+        model.encode(texts, normalize_embeddings=True)
+        for model in (
+            SentenceTransformer(str(half), device="cpu").float(),
+            SentenceTransformer(str(half), device="cpu"),
+        )
+    )
+    found = FolderEncoder(str(half), "half", 32).encode(texts, "whole")
+    np.testing.assert_allclose(found, exact, atol=1e-6)
+    assert np.abs(rounded - exact).max() > 1e-5
+
+
+def test_the_mean_of_weights_in_fp16_is_not_rounded(
+    half: Path, tiny_model: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "mean"
+    assert main(["average", str(half), str(tiny_model), "--output", str(out)]) == 0
+    parts = [SentenceTransformer(str(one), device="cpu").state_dict() for one in (half, tiny_model)]
+    after = SentenceTransformer(str(out), device="cpu").state_dict()
+    for key in [key for key in after if "pooler" not in key and after[key].is_floating_point()]:
+        mean = (parts[0][key].double() + parts[1][key].double()) / 2
+        torch.testing.assert_close(after[key], mean.float())
+
+
+def test_a_map_is_fitted_after_weights_in_fp16(half: Path, corpus: Path, tmp_path: Path) -> None:
+    out = tmp_path / "whitened"
+    command = ["whiten", str(half), str(corpus), "--output", str(out), "--max-tokens", "32"]
+    assert main([*command, "--power", "0.5"]) == 0
+    model = SentenceTransformer(str(out), device="cpu")
+    assert {value.dtype for value in model.state_dict().values()} <= {torch.float32, torch.int64}
+    assert np.isfinite(model.encode(["bal dem"])).all()

@@ -124,7 +124,8 @@ class FolderEncoder:
             raise SettingsError(f"{path!r}: {reason}")
         try:
             trusted = trust_remote_code or only_own_code(path)
-            self._model = SentenceTransformer(path, trust_remote_code=trusted)
+            # transformers opens weights in their own precision
+            self._model = SentenceTransformer(path, trust_remote_code=trusted).float()
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0]
             raise SettingsError(

@@ -110,7 +110,7 @@ def save_joined(vectors: Tensor, settings: BackboneSettings, folder: Path) -> No
             revision=settings.revision,
             device="cpu",
             trust_remote_code=settings.trust_remote_code or only_own_code(settings.path),
-        )
+        ).float()
         model.max_seq_length = settings.max_tokens
         branch = StaticBranch(len(vectors), vectors.shape[1], settings.static_share)
         branch.fill(vectors)
