@@ -31,7 +31,7 @@ from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from docsplit.corpora.files import FORMATS
 from docsplit.encoder import EmptyTextError, Encoder
 from docsplit.engines.choice import ArithmeticWish, EngineWish
-from docsplit.windowing.pooling import Vectors
+from docsplit.windowing.pooling import UNKNOWN, Vectors, shorten
 
 # texts of a part: an interruption loses the work on so many
 PART_TEXTS = 512
@@ -141,7 +141,7 @@ def _digest(some: Sequence[Document]) -> bytes:
 
 
 def _part(encoder: Encoder, some: Sequence[Document], prompt: str | None, width: int) -> pa.Table:
-    """The rows of some texts. A text without tokens has an error in place of a vector."""
+    """The rows of some texts. A text without tokens or known words has an error for a vector."""
     errors: list[str | None] = []
     for one in some:
         try:
@@ -149,11 +149,12 @@ def _part(encoder: Encoder, some: Sequence[Document], prompt: str | None, width:
             errors.append(None)
         except EmptyTextError:
             errors.append("the text is empty: it makes no token")
-    good = [one.text for one, error in zip(some, errors, strict=True) if error is None]
+    good = [number for number, error in enumerate(errors) if error is None]
+    found = encoder.documents([some[number].text for number in good], prompt_name=prompt)
     matrix = np.zeros((len(some), width), np.float32)
-    matrix[[error is None for error in errors]] = encoder.embed(
-        good, prompt_name=prompt, dimensions=width
-    )
+    for number, document in zip(good, found, strict=True):
+        [matrix[number]] = shorten(document.vector[None], width)
+        errors[number] = None if document.vector.any() else f"the text {UNKNOWN}"
     table = _table([one.id for one in some], matrix, errors)
     return table.replace_schema_metadata({"digest": _digest(some)})
 

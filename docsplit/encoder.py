@@ -17,13 +17,13 @@ from docsplit.windowing.documents import (
     split,
     window_vectors,
 )
-from docsplit.windowing.pooling import Vectors, normalise, pool, shorten
+from docsplit.windowing.pooling import UNKNOWN, Vectors, normalise, pool, shorten
 from docsplit.windowing.tokens import DocumentTokenizer, Side
 from docsplit.windowing.windows import Weighing
 
 
 class EmptyTextError(ValueError):
-    """A text without any token, which has no vector. The message has its position."""
+    """A text without a token or a known word has no vector. The message has its position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class Encoder:
             advance: called after each batch with the share of the tokens that are computed.
 
         Raises:
-            EmptyTextError: a text has no token.
+            EmptyTextError: a text has no token, or the model knows none of its words.
             KeyError: the bundle has no such prompt.
             ValueError: the model has fewer dimensions.
         """
@@ -131,6 +131,9 @@ class Encoder:
             raise ValueError(f"dimensions: this model has {self.manifest.dimensions}")
         documents = self.documents(texts, prompt_name=prompt_name, advance=advance)
         rows = [document.vector for document in documents]
+        for number, row in enumerate(rows):
+            if not row.any():
+                raise EmptyTextError(f"text {number} {UNKNOWN}")
         wide = np.array(rows, np.float32).reshape(len(rows), self.manifest.dimensions)
         return shorten(wide, width)
 
@@ -141,7 +144,8 @@ class Encoder:
         prompt_name: str | None = None,
         advance: Advance = lambda share: None,
     ) -> list[Document]:
-        """Vectors of documents, and of their windows with their places; as ``embed``."""
+        """Vectors of documents, and of their windows with their places; as ``embed``, but zeros for
+        a document of unknown words."""
         if not texts:
             return []
         documents = self.windows(texts, prompt_name=prompt_name)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +17,9 @@ from docsplit.bundles.manifest import WindowWeights
 _ROWS = 1024
 
 
-def seal_light(folder: Path, dimensions: int = 64, **settings: WindowWeights) -> None:
+def seal_light(
+    folder: Path, dimensions: int = 64, zeros: Sequence[int] = (), **settings: WindowWeights
+) -> None:
     """Make a bundle that gives texts of the same words the same vector.
 
     The vector of a text is the mean of random vectors, one for each of its tokens. The tokenizer is
@@ -25,11 +28,12 @@ def seal_light(folder: Path, dimensions: int = 64, **settings: WindowWeights) ->
     Args:
         folder: of the bundle.
         dimensions: of its vectors.
+        zeros: ids of tokens that add nothing to a vector.
         settings: further fields of the manifest.
     """
     folder.mkdir()
     shutil.copy(DEFAULT_BUNDLE / "tokenizer.json", folder)
-    onnx.save(_graph(dimensions), str(folder / "model.onnx"))
+    onnx.save(_graph(dimensions, zeros), str(folder / "model.onnx"))
     held = bundle.load(DEFAULT_BUNDLE, verify=False).manifest
     fields = dict(held)
     for computed in ("files", "revision"):
@@ -39,8 +43,9 @@ def seal_light(folder: Path, dimensions: int = 64, **settings: WindowWeights) ->
     bundle.seal(folder, **fields | changed | settings)
 
 
-def _graph(dimensions: int) -> onnx.ModelProto:
+def _graph(dimensions: int, zeros: Sequence[int]) -> onnx.ModelProto:
     drawn = np.random.default_rng(0).standard_normal((_ROWS, dimensions)).astype(np.float32)
+    drawn[list(zeros)] = 0
     constants = {
         "table": drawn,
         "rows": np.array(_ROWS),

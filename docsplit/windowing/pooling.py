@@ -7,6 +7,9 @@ from numpy.typing import NDArray
 
 Vectors = NDArray[np.float32]
 
+# said of a text with such a vector: static embeddings may have no row for any of its words
+UNKNOWN = "has a vector of zeros: the model knows none of its words"
+
 
 def pool(windows: Vectors, weights: Sequence[float]) -> Vectors:
     """Weighted mean of window vectors, not renormalised.

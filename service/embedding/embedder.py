@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from docsplit.windowing.documents import BY_TOKENS, Window, split
-from docsplit.windowing.pooling import Vectors, pool
+from docsplit.windowing.pooling import UNKNOWN, Vectors, pool
 from docsplit.windowing.tokens import DocumentTokenizer, Side
 from docsplit.windowing.windows import Weighing
 from service.embedding.cache.codec import window_key
@@ -39,6 +39,13 @@ class EmptyInputError(UnusableInputError, EmptyError):
 
     def __init__(self, index: int) -> None:
         super().__init__(index, "is empty: its text makes no token", "empty_input")
+
+
+class UnknownInputError(UnusableInputError, EmptyError):
+    """A text whose vector is all zeros, as static embeddings give for unknown words."""
+
+    def __init__(self, index: int) -> None:
+        super().__init__(index, UNKNOWN, "unknown_input")
 
 
 class TooLongError(UnusableInputError, TooLargeError):
@@ -203,10 +210,11 @@ class Embedder:
             truncate: keep one window of a longer document, and count the removed tokens.
             side: side to cut off: ``right`` keeps the start, ``left`` keeps the end.
             vectors: finds or computes the windows' vectors instead of the embedder's own source.
-            refuse: embed the other texts if one is empty or too long.
+            refuse: embed the other texts if one is empty, unknown or too long.
 
         Raises:
             EmptyInputError: a text has no tokens, unless ``refuse``.
+            UnknownInputError: the vector of a text is all zeros, unless ``refuse``.
             TooLongError: a document exceeds the limit, unless ``refuse``.
             OverloadedError, DeadlineError, EngineFailedError: from the batcher.
         """
@@ -232,8 +240,17 @@ class Embedder:
         if result.documents:
             await self._fill(result, vectors or self._vectors, deadline)
         with Stage("pool") as stage:
-            for document in result.documents:
-                document.vector()
+            found, result.documents = iter(result.documents), []
+            for index in range(len(texts)):
+                if index in result.refused:
+                    continue
+                document = next(found)
+                if document.vector().any():
+                    result.documents.append(document)
+                elif refuse:
+                    result.refused[index] = UnknownInputError(index)
+                else:
+                    raise UnknownInputError(index)
         result.timing.pooling = stage.seconds
         return result
 

@@ -13,9 +13,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from docsplit import Encoder, embedding
-from tests.conftest import Server
+from docsplit import EmptyTextError, Encoder, embedding
+from tests.conftest import Server, serving
+from tests.light_bundle import seal_light
 
+NDJSON = "application/x-ndjson"
 TEXTS = ["A cat sat.", "", "Taxes are due in May.", "A kitten plays.", "The tax office writes."]
 
 
@@ -64,7 +66,7 @@ def test_an_interrupted_run_goes_on(
     monkeypatch.setattr(embedding, "PART_TEXTS", 2)
     assert embed(source, tmp_path / "whole.parquet", light) == 1
     embedded: list[str] = []
-    whole = Encoder.embed
+    whole = Encoder.documents
     stop = 1
 
     def counted(encoder: Encoder, texts: Sequence[str], **how: Any) -> Any:
@@ -73,7 +75,7 @@ def test_an_interrupted_run_goes_on(
         embedded.extend(texts)
         return whole(encoder, texts, **how)
 
-    monkeypatch.setattr(Encoder, "embed", counted)
+    monkeypatch.setattr(Encoder, "documents", counted)
     target = tmp_path / "out.parquet"
     assert embed(source, target, light) == 130
     assert "repeat it to continue" in capsys.readouterr().err
@@ -90,6 +92,37 @@ def test_an_interrupted_run_goes_on(
     assert embed(source, target, light) == 1
     assert embedded == [text for text in TEXTS if text]
     assert pq.read_table(target).equals(pq.read_table(tmp_path / "whole.parquet"))
+
+
+def test_a_text_of_unknown_words_has_no_vector(tmp_path: Path) -> None:
+    # the unknown token and those around a text add nothing, as in static embeddings
+    seal_light(tmp_path / "bundle", zeros=[100, 101, 102])
+    light = ("--bundle", str(tmp_path / "bundle"))
+    texts = ["A cat sat.", "\U00013000 \U00013001", "A \U00013000 cat."]
+    source = tmp_path / "texts.jsonl"
+    documents = [{"id": str(number), "text": text} for number, text in enumerate(texts)]
+    source.write_text("\n".join(map(json.dumps, documents)))
+    reason = "has a vector of zeros: the model knows none of its words"
+    with pytest.raises(EmptyTextError, match=f"text 1 {reason}"):
+        Encoder(tmp_path / "bundle").embed(texts)
+    assert embed(source, tmp_path / "out.jsonl", light) == 1
+    rows = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
+    assert [row["error"] for row in rows] == [None, f"the text {reason}", None]
+    assert [row["vector"] is None for row in rows] == [False, True, False]
+    with (
+        serving(tmp_path / "log", *light) as server,
+        httpx.Client(base_url=server.url, timeout=60) as client,
+    ):
+        answer = client.post("/embed", json={"inputs": texts})
+        assert (answer.status_code, answer.json()["error"]) == (400, f"input 1 {reason}")
+        assert client.post("/embed", json={"inputs": texts[::2]}).status_code == 200
+        lines = client.post("/embed", json={"inputs": texts}, headers={"accept": NDJSON})
+        found = [json.loads(line).get("status") for line in lines.text.splitlines()]
+        assert found[:3] == [None, 400, None]
+        client.put("/indexes/zeros", json={})
+        answer = client.post("/indexes/zeros/documents", json={"documents": documents})
+        assert (answer.status_code, answer.json()["error"]) == (400, f"documents.1.text {reason}")
+        assert client.get("/indexes/zeros").json()["documents"] == 0
 
 
 @pytest.mark.parametrize(
