@@ -26,7 +26,7 @@ from export.progress import Report
 from export.source import Checkpoint, Pair, PairSource, Source, reference_scores, reference_vectors
 from export.tasks import Task, figure, judge
 from export.texts import TEXTS, batches, make_pairs, pair_inputs, pair_rows, same_order
-from export.thresholds import AnyParity, Given, floors, losses, rank_limits
+from export.thresholds import AnyParity, Given, limits, losses
 
 # Check that the weights of a source, the constants of a graph and their outputs are finite.
 
@@ -126,8 +126,8 @@ def measure(
     if np.abs(lengths - 1).max() > 1e-3:
         raise ExportError(f"{precision}: a vector has length {lengths.min():.4f}, not 1")
     figures: dict[str, Any] = {**compare(vectors, reference)}
-    limits = floors(precision) if thresholds is None else thresholds
-    return Parity(paragraphs=len(vectors), **figures, engine=engine, thresholds=dict(limits))
+    least = limits(precision) if thresholds is None else thresholds
+    return Parity(paragraphs=len(vectors), **figures, engine=engine, thresholds=dict(least))
 
 
 def compare(vectors: np.ndarray, reference: np.ndarray) -> dict[str, float]:
@@ -381,8 +381,8 @@ class Gate(Judge):
     def _compared(
         self, name: PrecisionName, engine: str, found: np.ndarray, reference: np.ndarray
     ) -> tuple[AnyParity, np.ndarray]:
-        limits = floors(name, self._given)
-        parity = measure(name, found, reference, engine=engine, thresholds=limits)
+        least = limits(name, self._given)
+        parity = measure(name, found, reference, engine=engine, thresholds=least)
         return parity, cosines(found, reference)
 
     def race(self, graphs: Mapping[str, Path]) -> dict[str, float]:
@@ -499,7 +499,7 @@ class PairGate(Judge):
             score_error_mean=round(float(errors.mean()), 7),
             score_error_max=round(float(errors.max()), 7),
             engine=engine,
-            thresholds=rank_limits(name, self._given),
+            thresholds=limits(name, self._given, ranks=True),
         )
         return parity, -errors
 

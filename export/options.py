@@ -94,7 +94,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument(
         "--documents",
-        type=_count,
+        type=count,
         metavar="N",
         help="read at most N documents of a set (of a table N of each part), always the same ones, "
         "and every answer to a query (default: all)",
@@ -111,13 +111,6 @@ def held_out(options: argparse.Namespace) -> HeldOut:
         probe=options.probe,
         fields=Fields.given(options, options.documents),
     )
-
-
-def _count(text: str) -> int:
-    number = int(text)
-    if number < 1:
-        raise argparse.ArgumentTypeError("at least 1 document is needed")
-    return number
 
 
 @contextmanager

@@ -4,7 +4,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -67,45 +67,6 @@ def rank(
     return Ranked(np.asarray(reciprocal), np.asarray(recall), np.asarray(ndcg))
 
 
-class Task(Protocol):
-    """One set of held-out data.
-
-    Attributes:
-        name: name of the task.
-        metric: name of the metric that ``figure`` returns.
-        data: name of the set.
-        digest: SHA-256 of everything read from the set.
-        texts: the texts to encode.
-        documents: the number of documents among the texts.
-        cases: the number of answers that the figure averages.
-    """
-
-    @property
-    def name(self) -> TaskName: ...
-
-    @property
-    def metric(self) -> str: ...
-
-    @property
-    def data(self) -> str: ...
-
-    @property
-    def digest(self) -> str: ...
-
-    @property
-    def texts(self) -> Sequence[str]: ...
-
-    @property
-    def documents(self) -> int: ...
-
-    @property
-    def cases(self) -> int: ...
-
-    def figure(self, vectors: Vectors) -> float:
-        """From unit vectors float32 ``[texts, dimensions]``; 0 is worst and 1 best."""
-        ...
-
-
 _ITERATIONS = 1000
 
 
@@ -114,6 +75,12 @@ class Probe:
 
     ``docsplit-evaluate`` trains perceptrons from several initialisations. Here the model has one
     optimum, so only the vectors make a graph differ from its source.
+
+    Attributes:
+        name, metric: of the task, and of what ``figure`` returns.
+        data, digest: name of the set, and SHA-256 of everything read from it.
+        texts: to encode; ``documents`` of them are no queries.
+        cases: answers that the figure averages.
     """
 
     name: Literal["probe"] = "probe"
@@ -147,7 +114,10 @@ _QUERIES_AT_ONCE = 64
 
 
 class Retrieval:
-    """A judged set whose corpus is ranked by cosine for each query (BEIR, Thakur et al. 2021)."""
+    """A judged set whose corpus is ranked by cosine for each query (BEIR, Thakur et al. 2021).
+
+    Its attributes are those of ``Probe``.
+    """
 
     name: Literal["retrieval"] = "retrieval"
     metric = "nDCG@10"
@@ -174,6 +144,8 @@ class Retrieval:
         ]
         return float(np.concatenate(found).mean())
 
+
+Task = Probe | Retrieval
 
 # Shorter runs of words can be equal by chance.
 _SHARED_WORDS = 24

@@ -45,16 +45,12 @@ AnyParity = Parity | RankParity
 Given = Mapping[str, float]
 
 
-def floors(precision: PrecisionName, given: Given | None = None) -> dict[str, float]:
-    """The lowest figures of a graph's vectors, by name."""
-    names = THRESHOLDS[precision].items()
-    return {name: (given or {}).get(f"{precision}.{name}", value) for name, value in names}
-
-
-def rank_limits(precision: PrecisionName, given: Given | None = None) -> dict[str, float]:
-    """The limits of a re-ranker's figures, by name."""
-    names = RANKS[precision].items()
-    return {name: (given or {}).get(f"{precision}.{name}", value) for name, value in names}
+def limits(
+    precision: PrecisionName, given: Given | None = None, *, ranks: bool = False
+) -> dict[str, float]:
+    """The limits of the figures of a graph's vectors, or of a re-ranker's ``ranks``, by name."""
+    usual = (RANKS if ranks else THRESHOLDS)[precision].items()
+    return {name: (given or {}).get(f"{precision}.{name}", value) for name, value in usual}
 
 
 def losses(precision: PrecisionName, given: Given | None = None) -> dict[TaskName, float]:
@@ -102,7 +98,7 @@ def agreed(manifest: Contents[Any]) -> dict[str, float]:
     found: dict[str, float] = {}
     for name, precision in manifest.precisions.items():
         parity: AnyParity = precision.parity
-        usual = rank_limits(name) if isinstance(parity, RankParity) else floors(name)
+        usual = limits(name, ranks=isinstance(parity, RankParity))
         for figure, value in parity.thresholds.items():
             lenient = max if figure in _ERRORS else min
             found[f"{name}.{figure}"] = lenient(value, usual.get(figure, value))
