@@ -94,6 +94,7 @@ def _run(given: Sequence[str]) -> int:
                     name=options.name,
                     source_name=options.source_name,
                     max_tokens=options.max_tokens,
+                    tokenizer=options.tokenizer,
                     window_weights=WindowWeights(
                         unit=options.window_weights, first=options.first_window_times
                     ),
@@ -177,6 +178,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="window, special tokens included; at most the model's last position "
         "(default: the source's window)",
+    )
+    parser.add_argument(
+        "--tokenizer",
+        choices=("file", "class"),
+        help="which tokenizer the model was trained with, if tokenizer.json and the class that "
+        "transformers builds split texts differently",
     )
     parser.add_argument(
         "--window-weights",

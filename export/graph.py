@@ -17,7 +17,7 @@ from export import attention
 from export.attention import tabled_buckets, tabled_rotations
 from export.errors import ExportError
 from export.onnx_folder import GraphEncoder
-from export.source import BRANCH, AnySource, PairSource, Source
+from export.source import BRANCH, Checkpoint, PairSource, Source
 from export.storage import copy, fits, save
 
 # Put pooling and normalisation behind a graph that a source brings along.
@@ -223,7 +223,7 @@ def _after(source: Source) -> Sequence[nn.Module]:
     return source.after[:-1] if source.normalises else source.after
 
 
-def write_graph(source: AnySource, path: Path) -> None:
+def write_graph(source: Checkpoint, path: Path) -> None:
     """Write ``source`` as an fp32 ONNX file with dynamic batch and tokens.
 
     Raises:

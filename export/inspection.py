@@ -52,11 +52,11 @@ def main(arguments: Sequence[str]) -> int:
         return 0
     if isinstance(manifest, RerankerManifest):
         _print(console, [("kind", "re-ranker"), *_common(manifest)])
-        _ranks(console, manifest)
+        _precisions(console, manifest, _RERANKER)
         _forms(console, manifest)
     else:
         _model(console, manifest)
-        _precisions(console, manifest)
+        _precisions(console, manifest, _ENCODER)
         _forms(console, manifest)
         _tasks(console, manifest)
         _heads(console, manifest)
@@ -99,42 +99,31 @@ def _print(console: Console, rows: list[tuple[str, str]]) -> None:
     console.print(table)
 
 
-def _ranks(console: Console, manifest: RerankerManifest) -> None:
-    table = Table(title="precisions")
-    for heading in ("", "Kendall's tau", "same first", "score error mean", "max", "pairs"):
-        table.add_column(heading)
-    for heading in ("engine", "kernels"):
-        table.add_column(heading)
-    for name, precision in manifest.precisions.items():
-        parity = precision.parity
-        table.add_row(
-            name,
-            f"{parity.kendall_tau:.4f}",
-            f"{parity.same_first:.1%}",
-            f"{parity.score_error_mean:.5f}",
-            f"{parity.score_error_max:.5f}",
-            str(parity.pairs),
-            parity.engine,
-            ", ".join(f"{count} {kernel}" for kernel, count in precision.kernels.items()),
-        )
-    console.print(table)
+# columns of figures: what is printed of a parity, and how
+_ENCODER = {
+    "cosine mean": ("cosine_mean", ".6f"),
+    "min": ("cosine_min", ".6f"),
+    "same neighbour": ("neighbour_agreement", ".1%"),
+    "paragraphs": ("paragraphs", "d"),
+}
+_RERANKER = {
+    "Kendall's tau": ("kendall_tau", ".4f"),
+    "same first": ("same_first", ".1%"),
+    "score error mean": ("score_error_mean", ".5f"),
+    "max": ("score_error_max", ".5f"),
+    "pairs": ("pairs", "d"),
+}
 
 
-def _precisions(console: Console, manifest: Manifest) -> None:
-    table = Table(title="precisions")
-    for heading in ("", "cosine mean", "min", "same neighbour", "paragraphs", "engine", "kernels"):
-        table.add_column(heading)
+def _precisions(
+    console: Console, manifest: Contents[Any], columns: Mapping[str, tuple[str, str]]
+) -> None:
+    table = Table("", *columns, "engine", "kernels", title="precisions")
     for name, precision in manifest.precisions.items():
         parity = precision.parity
-        table.add_row(
-            name,
-            f"{parity.cosine_mean:.6f}",
-            f"{parity.cosine_min:.6f}",
-            f"{parity.neighbour_agreement:.1%}",
-            str(parity.paragraphs),
-            parity.engine,
-            ", ".join(f"{count} {kernel}" for kernel, count in precision.kernels.items()),
-        )
+        figures = (f"{getattr(parity, figure):{form}}" for figure, form in columns.values())
+        kernels = ", ".join(f"{count} {kernel}" for kernel, count in precision.kernels.items())
+        table.add_row(name, *figures, parity.engine, kernels)
     console.print(table)
 
 
@@ -179,9 +168,8 @@ def _tasks(console: Console, manifest: Manifest) -> None:
     rows = [(name, one) for name, p in manifest.precisions.items() for one in p.parity.tasks]
     if not rows:
         return
-    table = Table(title="tasks on held-out data")
-    for heading in ("", "task", "data", "documents", "answers", "metric"):
-        table.add_column(heading)
+    columns = ("", "task", "data", "documents", "answers", "metric")
+    table = Table(*columns, title="tasks on held-out data")
     for heading in ("graph", "source", "loss", "allowed"):
         table.add_column(heading, justify="right")
     for name, one in rows:
@@ -194,9 +182,7 @@ def _tasks(console: Console, manifest: Manifest) -> None:
 def _heads(console: Console, manifest: Manifest) -> None:
     if not manifest.heads:
         return
-    table = Table(title="heads")
-    for heading in ("", "kind", "labels", "report"):
-        table.add_column(heading)
+    table = Table("", "kind", "labels", "report", title="heads")
     for name, head in manifest.heads.items():
         figures = (
             f"{key} {value:.3f}" if isinstance(value, float) else f"{key} {value}"
@@ -345,6 +331,8 @@ def verify(
         source,
         reranker=reranker,
         max_tokens=manifest.max_tokens,
+        # older bundles have that of the class
+        tokenizer=manifest.lineage.settings.get("tokenizer") or "class",
         trust_remote_code=trust_remote_code,
         half=any(precision.accepted for precision in precisions.values()),
         any_family=manifest.lineage.settings.get("through") == "optimum",

@@ -38,10 +38,9 @@ from export.graph import OPSET, write_graph
 from export.optimum import Optimum, compare, write_graphs
 from export.progress import Report, unreported
 from export.repair import Half, Integer, Made, make
-from export.requirements import licence
+from export.requirements import Reader, licence
 from export.source import (
     STATIC_MODEL_TYPE,
-    AnySource,
     Checkpoint,
     PairSource,
     check_no_tasks,
@@ -297,6 +296,7 @@ class Request:
         name: the bundle's name; by default the name of ``dest``.
         source_name: the source's name in the lineage; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's.
+        tokenizer: which tokenizer to take if ``tokenizer.json`` and its class differ.
         window_weights: how much each window of a document counts in its vector.
         trust_remote_code: run model code in the folder of the weights.
         precisions: forms to write; by default fp16 and int8, for a long checkpoint only fp16.
@@ -318,6 +318,7 @@ class Request:
     name: str | None = None
     source_name: str | None = None
     max_tokens: int | None = None
+    tokenizer: Reader | None = None
     window_weights: WindowWeights = field(default_factory=WindowWeights)
     trust_remote_code: bool = False
     precisions: Sequence[PrecisionName] | None = None
@@ -397,6 +398,7 @@ def export(
         reranker=reranker,
         source_name=request.source_name,
         max_tokens=request.max_tokens,
+        tokenizer=request.tokenizer,
         trust_remote_code=request.trust_remote_code,
         half=bool(request.accept),
         any_family=optimum is not None,
@@ -488,7 +490,7 @@ def export(
 
 
 def open_gate(
-    source: AnySource,
+    source: Checkpoint,
     tokenizer: Tokenizer,
     passages: list[str],
     tasks: Sequence[Task],
@@ -531,7 +533,7 @@ def _check_pair_request(request: Request) -> None:
         )
 
 
-def _precisions(request: Request, source: AnySource) -> Sequence[PrecisionName]:
+def _precisions(request: Request, source: Checkpoint) -> Sequence[PrecisionName]:
     why = _ONLY_FP16.get(source.encoder.config.model_type)
     if request.precisions is None:
         return ("fp16", "int8") if why is None else ("fp16",)
@@ -541,7 +543,7 @@ def _precisions(request: Request, source: AnySource) -> Sequence[PrecisionName]:
 
 
 def _check_accepted(
-    request: Request, source: AnySource, precisions: Sequence[PrecisionName]
+    request: Request, source: Checkpoint, precisions: Sequence[PrecisionName]
 ) -> None:
     """Refuse forms that nobody verifies, unless the user accepts each by name."""
     left = [name for name in precisions if name not in request.accept]
@@ -555,7 +557,7 @@ def _check_accepted(
 def _seal(
     bundle: Path,
     request: Request,
-    source: AnySource,
+    source: Checkpoint,
     gate: Gate | PairGate,
     written: Written,
     **common: Any,
@@ -582,7 +584,7 @@ def _seal(
 
 
 def _lineage(
-    source: AnySource, request: Request, calibration: int, packages: Mapping[str, str]
+    source: Checkpoint, request: Request, calibration: int, packages: Mapping[str, str]
 ) -> dict[str, object]:
     return {
         "source": source.name,
@@ -595,6 +597,7 @@ def _lineage(
             "calibration": request.calibration.name if request.calibration else "examples/peps",
             "calibration_passages": calibration,
             "keep_float": request.keep_float or "",
+            "tokenizer": request.tokenizer or "",
             "through": request.through,
         },
         "packages": {**versions(), **packages},

@@ -9,8 +9,9 @@ import re
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from importlib.metadata import version
 from pathlib import Path, PurePosixPath, PureWindowsPath
-from typing import Any, cast
+from typing import Any, Literal, cast
 
 import yaml
 from huggingface_hub import ModelCard, constants, get_hf_file_metadata, hf_hub_url
@@ -18,10 +19,11 @@ from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.file_download import repo_folder_name
 from safetensors import SafetensorError, safe_open
 from sentence_transformers.util import load_dir_path, load_file_path
+from tokenizers import Tokenizer
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
-from docsplit.bundles.manifest import MANIFEST
+from docsplit.bundles.manifest import MANIFEST, TOKENIZER
 from export.attention import LONG_MODEL_TYPE
 from export.errors import ExportError
 
@@ -119,11 +121,12 @@ def licence(source: str, card: str) -> str:
     return _SPDX.get(named.lower(), named)
 
 
-def matryoshka(config: Any, card: str, dimensions: int) -> list[int]:
+def matryoshka(config: Any, card: str, dimensions: int, cut: object = None) -> list[int]:
     """Lengths to which vectors may be cut, as the checkpoint declares them; the longest first.
 
     Jina writes them into ``config.json``. sentence-transformers writes the parameters of
-    ``MatryoshkaLoss`` into the model card (Kusupati et al. 2022, arXiv:2205.13147).
+    ``MatryoshkaLoss`` into the model card (Kusupati et al. 2022, arXiv:2205.13147), and the length
+    ``cut`` of its own vectors into its settings as ``truncate_dim``.
     """
     declared = getattr(config, "matryoshka_dimensions", None)
     if declared is None:
@@ -131,7 +134,7 @@ def matryoshka(config: Any, card: str, dimensions: int) -> list[int]:
         declared = [int(one) for one in _NUMBER.findall(found[1])] if found else []
     # config.json may hold anything
     lengths = declared if isinstance(declared, list) else []
-    whole = {one for one in lengths if type(one) is int and 0 < one < dimensions}
+    whole = {one for one in [*lengths, cut] if type(one) is int and 0 < one < dimensions}
     return sorted(whole, reverse=True)
 
 
@@ -291,13 +294,70 @@ def check_family(encoder: PreTrainedModel, source: str, families: Sequence[str] 
         )
 
 
+Reader = Literal["file", "class"]
+# texts that tokenizers treat differently, by what they show
+SAMPLES = {
+    "capital letters": "The QUICK Brown Fox of NATO",
+    "accents": "Émile naïve Ärger, e\u0301 a\u0308 I\u0307 ß",
+    "white space": "  two  blanks,\ta tab,\n\nlines\r\n and\u00a0others ",
+    "punctuation": "don't: e.g. [a-b]_c/d (x=1)... “quoted” — we'll",
+    "numbers": "3.14, 1,000,000 and 2026-11-29",
+    "Chinese and Japanese": "漢字かな。テスト",
+    "other scripts": "한국어 ไทย عربي हिन्दी мир",
+    "compatible letters": "\uff26\uff55\uff4c\uff4c \ufb01ne ² \u2163",
+    "emoji": "\U0001f469\u200d\U0001f469 \u2764\ufe0f",
+    "control characters": "a\u0000b\u200bc\u00add\ufeff",
+    "special tokens": "a [MASK] b <mask> c [SEP] d </s> e",
+}
+
+
+def _choose(
+    tokenizer: PreTrainedTokenizerFast, wanted: Reader | None, source: str, pairs: bool
+) -> None:
+    """Make a tokenizer read as its ``tokenizer.json`` or as its class, if they differ.
+
+    transformers 5 builds many classes from the vocabulary and flags, without the file's normalizer
+    and pre-tokenizer. transformers 4 and other servers read the file.
+    """
+    folder = tokenizer.name_or_path
+    path = load_file_path(transformer_folder(folder), TOKENIZER) if folder else None
+    if path is None or wanted == "class":
+        return
+    sides = [Tokenizer.from_file(path), Tokenizer.from_str(tokenizer.backend_tokenizer.to_str())]
+    for side in sides:
+        side.no_padding()
+        side.no_truncation()
+    if wanted == "file":
+        tokenizer._tokenizer = sides[0]
+        return
+    texts = [(text, text) if pairs else text for text in SAMPLES.values()]
+    read = [[(one.ids, one.type_ids) for one in side.encode_batch(texts)] for side in sides]
+    if differ := [kind for kind, one, other in zip(SAMPLES, *read, strict=True) if one != other]:
+        raise ExportError(
+            f"{source}: tokenizer.json splits {', '.join(differ)} otherwise than "
+            f"{type(tokenizer).__name__} of transformers {version('transformers')}; name the one "
+            "that the model was trained with: --tokenizer file (transformers 4 read the file) or "
+            "--tokenizer class"
+        )
+
+
 def fast_tokenizer(
-    transformer: nn.Module, encoder: PreTrainedModel, source: str
+    transformer: nn.Module,
+    encoder: PreTrainedModel,
+    wanted: Reader | None,
+    source: str,
+    pairs: bool = False,
 ) -> PreTrainedTokenizerFast:
     """The tokenizer of ``transformer``, the module in front of a sentence-transformers model.
 
+    It cuts and pads at the right, as the graphs do, whatever its files say.
+
+    Args:
+        wanted: whether it reads as ``tokenizer.json`` or as its class, if they differ.
+        pairs: whether it reads pairs of texts.
+
     Raises:
-        ExportError: a bundle cannot express it.
+        ExportError: a bundle cannot express it, or ``wanted`` must say how it reads.
     """
     tokenizer = transformer.tokenizer
     if not isinstance(tokenizer, PreTrainedTokenizerFast):
@@ -305,6 +365,8 @@ def fast_tokenizer(
             f"{source}: no fast tokenizer; save one as tokenizer.json "
             "(AutoTokenizer.from_pretrained(..., use_fast=True).save_pretrained)"
         )
+    _choose(tokenizer, wanted, source, pairs)
+    tokenizer.padding_side = tokenizer.truncation_side = "right"
     rows = cast(nn.Embedding, encoder.get_input_embeddings()).num_embeddings
     if tokenizer.pad_token_id is None:
         raise ExportError(f"{source}: the tokenizer has no padding token")

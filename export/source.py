@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, Protocol, cast, get_args
+from typing import Any, cast, get_args
 
 import numpy as np
 import torch
@@ -24,6 +24,7 @@ from export.attention import check_rotations
 from export.errors import ExportError
 from export.onnx_folder import UNVERIFIED, OnnxTransformer, graph_of, open_graph
 from export.requirements import (
+    Reader,
     check_family,
     check_missing,
     check_size,
@@ -135,9 +136,11 @@ def only_own_code(source: str) -> bool:
     Args:
         source: folder or hub name.
     """
-    modules = _read(source, "modules.json")
-    config = _read(source, "config.json")
-    if not isinstance(modules, list) or not isinstance(config, dict) or "auto_map" in config:
+    try:
+        modules, config = _json(source, "modules.json", list), _json(source, "config.json")
+    except ExportError:
+        return False
+    if not config or "auto_map" in config:
         return False
     kinds = {str(module.get("type")) for module in modules if isinstance(module, dict)}
     if {kind for kind in kinds if not kind.startswith("sentence_transformers.")} != {
@@ -167,14 +170,6 @@ def save_with_code(model: SentenceTransformer, folder: Path) -> None:
             module["type"] = static_branch.REFERENCE
             (folder / module["path"] / static_branch.FILE).unlink(missing_ok=True)
     listed.write_text(json.dumps(modules, indent=2) + "\n", encoding="utf-8")
-
-
-def _read(source: str, name: str) -> Any:
-    path = load_file_path(source, name)
-    try:
-        return None if path is None else json.loads(Path(path).read_text(encoding="utf-8"))
-    except ValueError:
-        return None
 
 
 # Read the modules of a sentence-transformers checkpoint that follow the transformer.
@@ -313,25 +308,6 @@ def _check_activation(dense: nn.Module, place: int, source: str) -> None:
 # Open a sentence-transformers or transformers checkpoint and read how it computes vectors.
 
 
-class Checkpoint(Protocol):
-    """What every checkpoint has, of an encoder or of a re-ranker."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def model(self) -> nn.Module: ...
-
-    @property
-    def encoder(self) -> PreTrainedModel: ...
-
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerFast: ...
-
-    @property
-    def max_tokens(self) -> int: ...
-
-
 @dataclass(frozen=True)
 class Source:
     """A checkpoint, opened in fp32 on the CPU.
@@ -400,6 +376,7 @@ def open_source(
     *,
     source_name: str | None = None,
     max_tokens: int | None = None,
+    tokenizer: Reader | None = None,
     trust_remote_code: bool = False,
     half: bool = False,
     any_family: bool = False,
@@ -410,6 +387,7 @@ def open_source(
         source: a folder, or a name on the Hugging Face hub.
         source_name: its name in the lineage; by default the hub name or the folder's name.
         max_tokens: window of the bundle, special tokens included; by default the checkpoint's.
+        tokenizer: which tokenizer to take if ``tokenizer.json`` and its class differ.
         trust_remote_code: run model code in the folder of the weights; long checkpoints need it.
         half: take a folder whose only graph is in fp16.
         any_family: take architectures that are not exported here, because optimum exports them.
@@ -429,14 +407,15 @@ def open_source(
             check_family(encoder, source)
         check_rotations(encoder, source)
     check_size(model, source)
-    tokenizer = fast_tokenizer(model[0], encoder, source)
-    trained, window = windows(model.max_seq_length, encoder, tokenizer, max_tokens, source)
+    reader = fast_tokenizer(model[0], encoder, tokenizer, source)
+    trained, window = windows(model.max_seq_length, encoder, reader, max_tokens, source)
     model.max_seq_length = window
+    cut, model.truncate_dim = model.truncate_dim, None
     return Source(
         name=source_name or name,
         model=model,
         encoder=encoder,
-        tokenizer=tokenizer,
+        tokenizer=reader,
         pooling=tail.pooling,
         after=tail.after,
         normalises=tail.normalises,
@@ -444,7 +423,7 @@ def open_source(
         max_tokens=window,
         prompts={name: text for name, text in model.prompts.items() if text},
         default_prompt=_default_prompt(model),
-        matryoshka=matryoshka(encoder.config, card, _dimensions(tail, encoder)),
+        matryoshka=matryoshka(encoder.config, card, _dimensions(tail, encoder), cut),
         card=card,
         located=path,
     )
@@ -603,6 +582,7 @@ def open_pair_source(
     *,
     source_name: str | None = None,
     max_tokens: int | None = None,
+    tokenizer: Reader | None = None,
     trust_remote_code: bool = False,
 ) -> PairSource:
     """Open a cross-encoder and check that a bundle can express it; see ``open_source``.
@@ -635,17 +615,17 @@ def open_pair_source(
         )
     if any(model.prompts.values()):
         raise ExportError(f"{source}: has prompts, which a re-ranker's bundle cannot hold")
-    tokenizer = fast_tokenizer(model[0], encoder, source)
-    trained, window = windows(model.max_seq_length, base, tokenizer, max_tokens, source)
+    reader = fast_tokenizer(model[0], encoder, tokenizer, source, pairs=True)
+    trained, window = windows(model.max_seq_length, base, reader, max_tokens, source)
     model.max_seq_length = window
     return PairSource(
         name=source_name or name,
         cross_encoder=model,
         encoder=encoder,
-        tokenizer=tokenizer,
+        tokenizer=reader,
         trained_tokens=trained,
         max_tokens=window,
-        segment_offset=_segment_offset(encoder, tokenizer),
+        segment_offset=_segment_offset(encoder, reader),
         activation=activation,
         card=card,
     )
@@ -716,23 +696,23 @@ def _segment_offset(encoder: PreTrainedModel, tokenizer: PreTrainedTokenizerFast
     return int(cast(nn.Embedding, encoder.get_input_embeddings()).num_embeddings)
 
 
-def _json(source: str, name: str) -> dict[str, Any]:
+def _json(source: str, name: str, kind: type = dict) -> Any:
     path = load_file_path(source, name)
     if path is None:
-        return {}
+        return kind()
     try:
         found = json.loads(Path(path).read_text(encoding="utf-8"))
     except ValueError as error:
         raise ExportError(f"{source}: {name} is no JSON") from error
-    return found if isinstance(found, dict) else {}
+    return found if isinstance(found, kind) else kind()
 
 
-AnySource = Source | PairSource
+Checkpoint = Source | PairSource
 
 
 def open_checkpoint(
     source: str, *, reranker: bool, half: bool = False, any_family: bool = False, **options: Any
-) -> AnySource:
+) -> Checkpoint:
     """Open an encoder as ``open_source`` does, or a cross-encoder as ``open_pair_source`` does."""
     if reranker:
         return open_pair_source(source, **options)

@@ -18,10 +18,11 @@ from docsplit.corpora.files import lines, suffix
 from docsplit.corpora.tables import is_table, rows
 from docsplit.windowing.documents import pad
 from docsplit.windowing.pairs import PairTokenizer
-from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.tokens import LONGEST, DocumentTokenizer
 from docsplit.windowing.windows import Ids
 from export.engines import Inputs
 from export.errors import ExportError
+from export.requirements import SAMPLES
 from export.source import Checkpoint, Pair, Source
 
 # Real passages of mixed length to calibrate int8 and to measure parity.
@@ -128,7 +129,8 @@ PADDED_TOKENS = 8_192
 
 
 def write_tokenizer(source: Checkpoint, folder: Path, texts: list[str]) -> Tokenizer:
-    """Write ``tokenizer.json`` and check on ``texts`` that it gives the same ids as the source.
+    """Write ``tokenizer.json`` and check on ``texts`` that it gives the same ids as the source, and
+    of long ones in pieces.
 
     The service truncates and pads. A bundle that truncated would cut texts silently.
 
@@ -148,6 +150,15 @@ def write_tokenizer(source: Checkpoint, folder: Path, texts: list[str]) -> Token
             raise ExportError(
                 f"{source.name}: tokenizer.json does not reproduce the source's ids, "
                 f"for instance of {text[:60]!r}"
+            )
+    pieces, parts = DocumentTokenizer(written, source.max_tokens), [*texts, *SAMPLES.values()]
+    for joint in ("\n", " "):
+        long = joint.join(parts * (1 + 4 * LONGEST // sum(map(len, parts))))
+        if pieces.encode(long).ids.tolist() != written.encode(long, add_special_tokens=False).ids:
+            raise ExportError(
+                f"{source.name}: the tokenizer does not split a long text in pieces as it splits "
+                "the whole; its pre-tokenizer must split at white space and punctuation, as those "
+                "of BERT, RoBERTa or SentencePiece do"
             )
     return written
 

@@ -10,7 +10,6 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
-from tokenizers.models import WordPiece
 
 from docsplit.windowing.sentences import sentence_starts
 from docsplit.windowing.windows import Ids, Positions
@@ -18,42 +17,33 @@ from docsplit.windowing.windows import Ids, Positions
 Range = tuple[int, int]
 
 SIZE = 16_384
-# the longest piece, for every text
+# the longest piece with the characters around it, for every text
 LONGEST = 2 * SIZE
+# characters on each side of a piece that decide how its edges are split
+AROUND = 256
+_MOST = LONGEST - 2 * AROUND
 
 _BLANK = re.compile(r"(?<=\S)\s")
 _AFTER_PUNCTUATION = re.compile(r"(?<=[^\w\s])")
-# letters and digits of scripts that tokenizers do not split into single characters
-_PLAIN_WORD = re.compile(r"[^\W_\u1100-\U0003ffff]+")
 
 
-def ranges(text: str, *, skip_long_words: bool = False) -> Iterator[Range]:
-    """Yield ascending ranges of characters, each at most ``LONGEST`` long.
+def ranges(text: str) -> Iterator[Range]:
+    """Yield ascending ranges of characters, with ``AROUND`` on both sides at most ``LONGEST`` long.
 
-    A piece ends before white space if there is any. Pre-tokenizers split there, so the pieces have
-    the same tokens as the whole text. Without white space a piece ends after punctuation, and
-    without either it ends inside a word.
+    A piece ends before white space if there is any, else after punctuation, and without either
+    inside a word.
 
     Args:
         text: of any length.
-        skip_long_words: leave out the rest of a word in which a piece ended. WordPiece makes one
-            unknown token of any word of more than 100 characters, however long it is.
     """
     begin = 0
-    while len(text) - begin > LONGEST:
-        first, last = begin + SIZE, begin + LONGEST
+    while len(text) - begin > _MOST:
+        first, last = begin + SIZE, begin + _MOST
         found = _BLANK.search(text, first, last) or _AFTER_PUNCTUATION.search(text, first, last)
         end = found.start() if found else last
         yield begin, end
         begin = end
-        if not found and skip_long_words:
-            at = first
-            # in steps, because a match blocks all other threads
-            while word := _PLAIN_WORD.match(text, at, at + SIZE):
-                at = word.end()
-            begin = max(begin, at)
-    if begin < len(text) or not begin:
-        yield begin, len(text)
+    yield begin, len(text)
 
 
 Side = Literal["left", "right"]
@@ -108,7 +98,6 @@ class DocumentTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._language = language
-        self._skips = isinstance(self._tokenizer.model, WordPiece)
         plain = self._tokenizer.encode("a", add_special_tokens=False).ids
         full = self._tokenizer.encode("a").ids
         at = next((i for i in range(len(full)) if full[i : i + len(plain)] == plain), 0)
@@ -156,7 +145,7 @@ class DocumentTokenizer:
             encoding = self._encode(text)
             return Tokens(np.array(encoding.ids, dtype=np.int32), lambda: _starts(encoding), 0)
         joined = prompt + text if prompt else text
-        spans: Iterable[Range] = ranges(joined, skip_long_words=self._skips)
+        spans: Iterable[Range] = ranges(joined)
         if side == "left":
             spans = reversed(list(spans))
         found: list[tuple[Ids, Positions, Positions]] = []
@@ -186,9 +175,17 @@ class DocumentTokenizer:
         return len(self.encode(text).ids)
 
     def _part(self, text: str, begin: int, end: int) -> tuple[Ids, Positions, Positions]:
-        encoding = self._encode(text[begin:end])
-        offsets = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2) + begin
-        return np.array(encoding.ids, dtype=np.int32), offsets[:, 0], offsets[:, 1]
+        """Ids, starts and ends of the tokens that start in a piece, as the whole text has them.
+
+        Some tokenizers treat the start of a text like a word's, or join punctuation and line ends.
+        So they read the characters around the piece, too.
+        """
+        first = max(begin - AROUND, 0)
+        encoding = self._encode(text[first : end + AROUND])
+        starts, ends = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2).T + first
+        # where offsets are trimmed, a blank at the end of a text starts behind it
+        own = (starts >= begin) & ((starts < end) | (end == len(text)))
+        return np.array(encoding.ids, dtype=np.int32)[own], starts[own], ends[own]
 
     def _encode(self, text: str) -> Encoding:
         # encode_batch releases the GIL, encode does not

@@ -22,7 +22,7 @@ from torch import nn
 from transformers import GPT2Config, GPT2Model
 
 from export.errors import ExportError
-from export.source import describe, open_source
+from export.source import describe, open_source, reference_vectors
 from tests.export.conftest import save_sentence_transformer
 
 
@@ -62,6 +62,35 @@ def test_the_weights_digest_depends_on_the_weights(bert_folder: Path, tmp_path: 
     with torch.no_grad():
         next(other.encoder.parameters())[0, 0] += 1e-3
     assert other.weights_digest() != source.weights_digest()
+
+
+def test_a_length_of_its_vectors_is_one_to_which_they_may_be_cut(
+    bert_folder: Path, tmp_path: Path
+) -> None:
+    folder = save_sentence_transformer(
+        bert_folder, tmp_path / "cut", pooling="mean", normalise=True, truncate_dim=8
+    )
+    assert SentenceTransformer(str(folder), device="cpu").encode("a text").shape == (8,)
+    source = open_source(str(folder))
+    assert source.matryoshka == [8]
+    whole = reference_vectors(open_source(str(bert_folder)), ["a text"])
+    torch.testing.assert_close(reference_vectors(source, ["a text"]), whole)
+
+
+def test_an_encoder_that_pads_and_cuts_at_the_left_is_read_as_its_graph_is(
+    bert_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "left"
+    shutil.copytree(bert_folder, folder)
+    settings = folder / "tokenizer_config.json"
+    sides = {"padding_side": "left", "truncation_side": "left"}
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | sides))
+    texts = ["a", "word " * 20, "first words " + "word " * 100 + "last words"]
+    right = reference_vectors(open_source(str(bert_folder)), texts)
+    torch.testing.assert_close(reference_vectors(open_source(str(folder)), texts), right)
+    # the control: sentence-transformers itself
+    left = SentenceTransformer(str(folder), device="cpu").encode(texts, normalize_embeddings=True)
+    assert (torch.from_numpy(left) * right).sum(dim=1).min() < 0.999
 
 
 @pytest.mark.parametrize("family", ["bert", "roberta"])

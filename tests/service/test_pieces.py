@@ -82,12 +82,6 @@ def test_pieces_have_the_tokens_of_the_whole(
     np.testing.assert_array_equal(tokens.starts, starts)
 
 
-def test_an_endless_word_has_many_unknown_tokens_unless_skipped() -> None:
-    text = "a" * 5 * pieces.LONGEST
-    assert len(list(pieces.ranges(text, skip_long_words=True))) == 1
-    assert len(list(pieces.ranges(text))) > 4
-
-
 @pytest.mark.parametrize("side", SIDES)
 def test_tokenising_stops_past_the_limit(spied: tuple[DocumentTokenizer, Spy], side: Side) -> None:
     tokenizer, spy = spied
