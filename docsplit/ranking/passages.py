@@ -190,7 +190,12 @@ def snippet(text: str, start: int, end: int, size: int, asked: Terms) -> tuple[i
         blank = _BLANK.search(text, first, first + int(_LEAD * size))
         if blank and not text[first - 1].isspace():
             first = blank.end()
-    return _whole(text, first, min(first + size, end))
+    last = min(first + size, end)
+    if last < end and (text[last].isalnum() or _parted(text, last)):
+        # the last word does not fit; in a script without blanks it stays
+        blanks = _BLANK.finditer(text, last - int(_LEAD * size), last)
+        last = max((blank.start() for blank in blanks), default=last)
+    return _whole(text, first, last)
 
 
 def _whole(text: str, first: int, last: int) -> tuple[int, int]:
