@@ -6,6 +6,7 @@ A word counts once for each document, so one long document cannot name a topic.
 from __future__ import annotations
 
 import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 
@@ -17,11 +18,16 @@ WORDS = 10
 # a word names a topic if this share of its documents have it, and so many times the share of others
 _LEAST_SHARE = 0.15
 _LEAST_RATIO = 2
+# the head of a mail, lines of "Name: value" around that of the sender, and addresses
+_NO_WORDS = re.compile(
+    r"^(?:[\w-]+:.*\n){0,40}(?:From|Von|De|Da):.*(?:\n[\w-]+:.*|\n[ \t]+\S.*)*|\S+@\S+|\w+://\S+",
+    re.M,
+)
 
 
 def counted(text: str) -> Counter[str]:
-    """The words of a text, once each, without numbers."""
-    text = text[:CHARACTERS]
+    """The words of a text, once each, without numbers, addresses and heads of mails."""
+    text = _NO_WORDS.sub(" ", text[:CHARACTERS])
     # as the text writes them
     return Counter(set(filter(_speaks, (text[a:b].lower() for _, a, b in placed(text)))))
 

@@ -275,3 +275,21 @@ def test_words_that_all_topics_share_name_none() -> None:
         counts.update(counts.copy())
     # a plural names nothing further
     assert naming.names([one, two], [2, 2]) == [["quick", "star"], ["bread", "slow"]]
+
+
+@pytest.mark.parametrize("head", ["From: Anna Tenant <anna@example.org>", "Von: Anna Tenant"])
+def test_the_head_of_a_mail_names_no_topic(head: str) -> None:
+    lines = [
+        "Message-ID: <9@host>",
+        head,
+        "To: Office",
+        "Cc: Carl Other,",
+        "\tDora Last",
+        "Subject: rent",
+    ]
+    body = "Dear office,\n\nthe deposit is due.\nCarl: no. See https://carl.example/terms."
+    found = naming.counted("\n".join(["Deposit", "", *lines, "", body]))
+    assert set(found) == {"deposit", "dear", "office", "the", "due", "carl", "see"}
+    # the control: the same lines without a sender are no head
+    lines.remove(head)
+    assert "other" in naming.counted("\n".join(["", *lines, "", body]))
