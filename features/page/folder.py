@@ -63,15 +63,12 @@ def load(folder: str, name: str) -> Folder:
     paths = sorted(path for path in (_HERE / folder).iterdir() if path.suffix in _TYPES)
     bodies = {path.name: path.read_bytes() for path in paths}
     every = b"".join(b"%s %d\0%s" % (n.encode(), len(b), b) for n, b in bodies.items())
-    digest = _digest(every)
+    digest = hashlib.sha256(every).hexdigest()[:16]
     page = bodies.pop("index.html").replace(_PLACE, f"{name}/{digest}".encode())
     files = {each: _file(each, body) for each, body in bodies.items()}
     return Folder(_file("index.html", page), files, digest)
 
 
 def _file(name: str, body: bytes) -> File:
-    return File(body, gzip.compress(body, mtime=0), _TYPES[Path(name).suffix], _digest(body))
-
-
-def _digest(body: bytes) -> str:
-    return hashlib.sha256(body).hexdigest()[:16]
+    digest = hashlib.sha256(body).hexdigest()[:16]
+    return File(body, gzip.compress(body, mtime=0), _TYPES[Path(name).suffix], digest)

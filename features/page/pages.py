@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from types import SimpleNamespace
 
 from starlette.datastructures import Headers
 from starlette.responses import Response
@@ -25,13 +25,6 @@ _FOR_EVER = "public, max-age=31536000, immutable"
 
 # the root without the page
 _ROOT = b'{"service":"docsplit","docs":"/docs","openapi":"/openapi.json","ready":"/readyz"}'
-
-
-@dataclass(frozen=True)
-class _Route:
-    """What ``Access`` counts and logs in place of a file's path."""
-
-    path: str
 
 
 class Pages:
@@ -58,12 +51,13 @@ class Pages:
 
     def _answer(self, scope: Scope) -> Response | None:
         path = scope["path"]
+        # ``Access`` counts and logs the path of a route
         if path in self._pages:
             _, folder, policy = self._pages[path]
-            scope["route"] = _Route(path)
+            scope["route"] = SimpleNamespace(path=path)
             return _response(scope, folder.page, _REVALIDATE, policy)
         if path == "/":
-            scope["route"] = _Route(path)
+            scope["route"] = SimpleNamespace(path=path)
             shown = b"" if scope["method"] == "HEAD" else _ROOT
             length = {"content-length": str(len(_ROOT))}
             return Response(shown, headers=HEADERS | length, media_type="application/json")
@@ -71,7 +65,7 @@ class Pages:
             if path.startswith(f"/{name}/"):
                 digest, _, file = path.removeprefix(f"/{name}/").partition("/")
                 if file in folder.files:
-                    scope["route"] = _Route(f"/{name}/{{file}}")
+                    scope["route"] = SimpleNamespace(path=f"/{name}/{{file}}")
                     # the page of another replica may name files of another version
                     lasting = _FOR_EVER if digest == folder.digest else _REVALIDATE
                     return _response(scope, folder.files[file], lasting, policy)
