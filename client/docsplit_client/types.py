@@ -478,6 +478,7 @@ class LinkPlace(Span):
 
 class Windows(TypedDict):
     windows: list[Place]
+    pages: list[int]
 
 class MissingPage(TypedDict):
     citations: list[Missing]

@@ -14,7 +14,7 @@ import pytest
 
 from tests.conftest import NIGHTLY, Server
 from tests.page.browser import Tab, command
-from tests.page.conftest import HEADERS, PAYLOADS
+from tests.page.conftest import HEADERS, PAYLOADS, PEPS
 
 pytestmark = pytest.mark.skipif(
     command(Path(), 0) is None,
@@ -69,13 +69,14 @@ def test_documents_show_which_windows_resemble_each_other(tab: Tab, service: Ser
     tab.click(".why summary")
     pair = tab.wait("document.querySelector('.pairs').innerText")
     assert "That document" in pair
-    assert "cosine" in pair
+    assert re.search(r"(strong|fair|weak)\s+meaning \d\.\d\d", pair)
 
 
 def test_a_filter_leaves_only_documents_that_pass(tab: Tab, service: Server) -> None:
     tab.open(f"{service.url}/#/peps/search?q=python&unit=documents&mode=cosine")
     tab.wait("document.querySelectorAll('.hits > li').length === 5")
     tab.click("#add-filter")
+    tab.wait("document.querySelector('.editor select')")
     tab.run("document.querySelector('.editor select:nth-of-type(2)').value = 'gte'")
     tab.run("document.querySelector('.editor input').focus()")
     tab.type("2015")
@@ -161,6 +162,18 @@ def test_a_document_shows_its_windows_and_relations(tab: Tab, service: Server) -
     assert "given" in named["Cites"]
     assert "No document" in named["Cited by"]
     assert named["Resembles"].count("Compare") == 4
+    # what the list is ordered by, and a word for each figure
+    order = [float(one) for one in re.findall(r"order (-?\d+\.\d\d)", named["Resembles"])]
+    assert order == sorted(order, reverse=True)
+    words = re.findall(r"(strong|fair|weak)\s+order .*\s+meaning (\d\.\d\d)", named["Resembles"])
+    assert len(words) == len(order) == 4
+    grades = [
+        ("weak", "fair", "strong")[(float(it) >= 0.5) + (float(it) >= 0.7)] for _, it in words
+    ]
+    assert [word for word, _ in words] == grades
+    assert "From 0.70 on it is strong" in tab.run(
+        "document.querySelector('aside .score-legend').textContent"
+    )
 
 
 def test_a_label_shows_the_windows_that_carried_it(tab: Tab, service: Server) -> None:
@@ -201,6 +214,107 @@ def test_two_documents_stand_side_by_side(tab: Tab, service: Server) -> None:
     tab.click(".pairs figcaption a")
     tab.wait("document.querySelector('.window.shown')")
     assert tab.text("h1") == "PEP 566"
+
+
+def test_two_documents_are_compared_by_their_titles(tab: Tab, service: Server) -> None:
+    tab.open(f"{service.url}/#/peps/compare")
+    tab.wait("document.querySelectorAll('#titles option').length === 5")
+    known = tab.run("[...document.querySelector('#titles').options].map((e) => e.value)")
+    assert sorted(known) == sorted(f"PEP {name[4:]}" for name in PEPS)
+    for box, text in (("id", "PEP 20"), ("other", "PEP 9999")):
+        tab.run(f"document.querySelector('#{box}').focus()")
+        tab.type(text)
+    tab.press("Enter")
+    tab.wait("document.querySelector('main .problem')")
+    assert "PEP 9999" in tab.text("main .problem")
+    tab.run("document.querySelector('#other').value = ''")
+    tab.type("PEP 257")
+    tab.press("Enter")
+    tab.wait("document.querySelector('.pairs.long')")
+    assert tab.text(".heads") == "PEP 20\nPEP 257"
+
+
+# what no visible text says: a lawyer knows none of these words
+JARGON = re.compile(r"\b(windows?|index(es)?|ids?|cosines?)\b", re.IGNORECASE)
+SHOWN = """[document.title, document.body.innerText,
+  ...[...document.querySelectorAll("main *, header *")].flatMap((e) =>
+    [e.placeholder, e.title, e.ariaLabel])].filter(Boolean).join("\\n")"""
+
+
+@pytest.mark.parametrize(
+    "view",
+    [
+        "search",
+        "search?q=number",
+        "search?q=number&unit=documents",
+        "document?id=1",
+        "compare",
+        "compare?id=1&other=2",
+        "map",
+        "neighbourhood?id=1",
+        "label",
+        "label?classifier=parity&l=odd&l=even",
+        "add",
+        "status",
+    ],
+)
+def test_the_page_says_no_jargon(tab: Tab, service: Server, view: str) -> None:
+    tab.open(f"{service.url}/#/many/{view}")
+    tab.wait("document.querySelector('nav a') && !document.querySelector('main .waiting')")
+    tab.wait(
+        "document.querySelector('.seeds, .hits, aside .part:nth-of-type(4), .pairs, form.simple,"
+        " #compute, .node, .desk, .drop, .panel')"
+    )
+    tab.run("document.querySelectorAll('details').forEach((each) => { each.open = true; })")
+    assert JARGON.findall(tab.run(SHOWN)) == []
+    tab.problems[:] = [one for one in tab.problems if "status of 404" not in one]
+
+
+def test_what_files_state_is_filtered(tab: Tab, service: Server, key: str | None) -> None:
+    tab.open(f"{service.url}/#/peps/add")
+    tab.wait("document.querySelector('#new-index')")
+    tab.run("document.querySelector('#new-index').focus()")
+    tab.type("stated")
+    tab.press("Enter")
+    tab.wait("document.querySelector('h1 em')?.innerText === 'stated'")
+    with httpx.Client(base_url=service.url, headers=HEADERS, timeout=60) as client:
+        fields = client.get("/indexes/stated").json()["fields"]
+        expected = {"author": "string", "date": "date", "page": "integer", "language": "string"}
+        assert fields == expected
+        documents = [
+            {"id": who, "text": "A note.", "metadata": {"author": who, "date": f"20{year}-01-02"}}
+            for who, year in (("Ann Bell", 19), ("Cid Dorn", 21))
+        ]
+        assert client.post("/indexes/stated/documents", json={"documents": documents}).is_success
+        tab.open(f"{service.url}/#/stated/search?q=note")
+        tab.wait("document.querySelectorAll('.hits > li').length === 2")
+        tab.click("#add-filter")
+        tab.wait("document.querySelector('.editor select')")
+        # no document has a page or a language
+        offered = "[...document.querySelectorAll('.editor option')].map((e) => e.value)"
+        shown = tab.run(offered)
+        assert {"author", "date", "Ann Bell", "Cid Dorn"} <= set(shown)
+        assert not {"page", "language"} & set(shown)
+        tab.run("document.querySelector('.editor input').focus()")
+        tab.type("Cid Dorn")
+        tab.press("Enter")
+        tab.wait("document.querySelectorAll('.hits > li').length === 1")
+        assert titles(tab) == ["Cid Dorn"]
+        tab.open(f"{service.url}/#/stated/search?q=note&f=date:lt:2020-01-01")
+        tab.wait("document.querySelectorAll('.hits > li').length === 1")
+        assert titles(tab) == ["Ann Bell"]
+        assert client.delete("/indexes/stated").is_success
+
+
+def test_something_is_visible_before_any_script_runs(tab: Tab, service: Server) -> None:
+    tab("Network.setBlockedURLs", urls=["*.js"])
+    try:
+        tab.open(f"{service.url}/#/peps/search")
+        assert tab.text("main") == "Opening…"
+        assert tab.text(".brand") == "docsplit"
+    finally:
+        tab("Network.setBlockedURLs", urls=[])
+    tab.problems.clear()
 
 
 def test_the_citations_of_a_document_are_a_graph(tab: Tab, service: Server) -> None:

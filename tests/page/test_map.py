@@ -172,6 +172,40 @@ def test_colours_show_a_field_and_no_document_runs_a_script(tab: Tab, server: Se
     tab.look()
 
 
+# controls that cover each other, in pairs
+COVERED = """(() => {
+  const all = [...document.querySelectorAll(".tools :is(input, button, label.field)")];
+  const boxes = all.map((one) => [one.outerHTML, one.getBoundingClientRect()]);
+  return boxes.flatMap(([name, one], at) => boxes.slice(at + 1).filter(([, other]) =>
+    one.left < other.right && other.left < one.right &&
+    one.top < other.bottom && other.top < one.bottom
+  ).map(([other]) => [name, other]));
+})()"""
+
+
+@pytest.mark.parametrize("width", [320, 360, 390, 430, 600, 800, 1280])
+def test_no_control_of_the_map_covers_another(tab: Tab, server: Server, width: int) -> None:
+    tab.look(width, 740)
+    tab.open(f"{server.url}/#/{INDEX}/map")
+    tab.wait("document.querySelector('.tools')")
+    assert tab.run(COVERED) == []
+    tab.look()
+
+
+def test_a_map_that_is_computed_elsewhere_appears(tab: Tab, server: Server) -> None:
+    call(server, "PUT", "/indexes/elsewhere", {}, status=201)
+    documents = [{"id": f"{at}", "text": f"A loaf of bread, recipe {at}"} for at in range(20)]
+    call(server, "POST", "/indexes/elsewhere/documents", {"documents": documents})
+    call(server, "POST", "/indexes/elsewhere/map", status=202)
+    tab.open(f"{server.url}/#/elsewhere/map")
+    tab.wait("document.querySelector('.job progress, #map')")
+    # nobody has clicked here
+    tab.wait("document.querySelector('#map')", 90)
+    tab.problems[:] = [one for one in tab.problems if "status of 404" not in one]
+    assert tab.problems == []
+    call(server, "DELETE", "/indexes/elsewhere", status=204)
+
+
 def test_large_integers_are_shown_and_sent_as_they_are(tab: Tab, server: Server) -> None:
     large = [str(-(2**53) - last) for last in (2, 1, 0)]
     tab.open(f"{server.url}/#/{INDEX}/map?by=n")

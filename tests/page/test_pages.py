@@ -79,6 +79,12 @@ def test_a_page_runs_only_its_own_scripts(path: str) -> None:
     assert not re.search(r"<script(?![^>]* src=)|<style|\son\w+=|\sstyle=", page.text)
 
 
+def test_no_script_stands_before_the_first_paint() -> None:
+    scripts = re.findall("<script[^>]*>", ask("/").text)
+    assert scripts
+    assert all('type="module"' in each for each in scripts)
+
+
 def test_the_page_forbids_html_from_texts() -> None:
     policy = ask("/").headers["content-security-policy"]
     assert "require-trusted-types-for 'script'" in policy

@@ -11,6 +11,8 @@ import { modelChoice } from "./models.js";
 // of a request; the service may have a lower limit of bytes, but rarely has
 const MOST_FILES = 1000;
 const MOST_BYTES = 256 * 1024 * 1024;
+// metadata of documents that a filter may ask for
+const STATED = { author: "string", date: "date", page: "integer", language: "string" };
 
 /** Show the view. */
 export async function add(main, index, given, signal) {
@@ -99,7 +101,7 @@ function files(index, signal) {
     },
   },
   h("h2", { id: "files-title" }, "Files"),
-  h("p.note", {}, "Drop PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, HTML, mail, Markdown or text files here, archives or folders of them. The name of a file, with its folders, becomes the id of its document."),
+  h("p.note", {}, "Drop PDF, Word, PowerPoint, Excel, OpenDocument, EPUB, HTML, mail, Markdown or text files here, archives or folders of them. The name of a file, with its folders, becomes the name of its document."),
   h("p.actions", {}, pick(false), pick(true)), report);
   return zone;
 }
@@ -128,13 +130,13 @@ function text(index, signal) {
         if (error.name !== "AbortError") fill(report, problem(error));
       }
     },
-  }, h("h2", { id: "text-title" }, "A text"), box("id", "Id", { maxlength: 512, autocomplete: "off" }),
+  }, h("h2", { id: "text-title" }, "A text"), box("id", "Name", { maxlength: 512, autocomplete: "off" }),
   box("title", "Title (optional)", { required: false, maxlength: 4096, autocomplete: "off" }), box("text", "Text", { rows: 8 }),
   h("p.actions", {}, h("button.main", { type: "submit" }, "Add the text")), report);
   return h("section", {}, form);
 }
 
-/** A form that creates an index. */
+/** A form that creates an index; what files may state about themselves can be filtered. */
 export function fresh() {
   const report = h("div", { "aria-live": "polite" });
   const input = h("input", {
@@ -147,14 +149,14 @@ export function fresh() {
     onsubmit: async (event) => {
       event.preventDefault();
       try {
-        await send("PUT", below(input.value), { model: model.value() });
+        await send("PUT", below(input.value), { model: model.value(), fields: STATED });
         changed();
-        say(`The index ${input.value} is there.`);
+        say(`The collection ${input.value} is there.`);
         go(address(input.value, "add"));
       } catch (error) {
         fill(report, problem(error));
       }
     },
-  }, h("h2", { id: "index-title" }, "A new index"), h("label", { for: "new-index" }, "Name"), input, model.place,
+  }, h("h2", { id: "index-title" }, "A new collection"), h("label", { for: "new-index" }, "Name"), input, model.place,
   h("p.actions", {}, h("button", { type: "submit" }, "Create")), report);
 }

@@ -76,7 +76,7 @@ function links(index, view) {
 
 chooser.addEventListener("change", () => {
   go(address(chooser.value, "search"));
-  say(`Index ${chooser.value}`);
+  say(`Collection ${chooser.value}`);
 });
 window.addEventListener("hashchange", show);
 window.addEventListener("indexes-changed", () => {

@@ -85,7 +85,7 @@ export class Desk {
     this.shown = found;
     this.chosen.clear();
     fill(this.page.document, found ? reading(this.index, found, this.trained, () => this.why()) : h("section.empty", {},
-      h("h2", {}, "No document is left"), h("p", {}, "Every document of this index, or every one that fits your text, has a label or was skipped.")));
+      h("h2", {}, "No document is left"), h("p", {}, "Every document of this collection, or every one that fits your text, has a label or was skipped.")));
     this.buttons();
     scrollTo({ top: 0 });
     if (found) say(`Next: ${found.title || found.id}`);
@@ -145,7 +145,7 @@ export class Desk {
       const { labels: [best], windows } = await explain(this.name, this.shown.text, this.signal);
       markCarried(this.page.document, windows);
       this.page.document.querySelector(".carried")?.scrollIntoView({ block: "center" });
-      if (best) say(`${count(windows.length, "window")} carried the label ${best.label}.`);
+      if (best) say(`${count(windows.length, "part")} carried the label ${best.label}.`);
     });
   }
 

@@ -6,17 +6,17 @@ import { count, fill, h } from "./dom.js";
 import { problem } from "./empty.js";
 import { labels } from "./labels.js";
 import { citedPlaces, relations } from "./relations.js";
-import { slicer, summary, where } from "./texts.js";
-
+import { joined, slicer, summary, where } from "./texts.js";
 
 /**
  * Show the view.
- * @param {URLSearchParams} given `id`, and `at`, a code point to scroll to
+ * @param {URLSearchParams} given `id`, and `at` and `to`, the code points of the passage to show
  */
 export async function read(main, index, given, signal) {
   const id = given.get("id") ?? "";
+  const passage = given.has("at") ? [Number(given.get("at")), Number(given.get("to") ?? 0)] : null;
   fill(main, h("p.note.waiting", {}, "Reading…"));
-  const [{ documents: [found] }, { windows }] = await Promise.all([
+  const [{ documents: [found] }, { windows, pages }] = await Promise.all([
     post(below(index.name, "documents", "get"), { ids: [id] }, signal),
     get(below(index.name, "documents", id, "windows"), signal),
   ]);
@@ -28,57 +28,61 @@ export async function read(main, index, given, signal) {
   fill(main, h("article.reading", {},
     h("header.lead", {},
       h("h1", {}, found.title || id),
-      h("p.meta", {}, [found.title ? id : null, ...summary(found.metadata), count(windows.length, "window"),
+      h("p.meta", {}, [found.title ? id : null, ...summary(found.metadata), pages.length > 0 && count(pages.length, "page"),
         count(found.text.length, "character")].filter(Boolean).map((each) => h("span", {}, each))),
       h("p.actions", {}, h("a", { href: address(index.name, "search", { like: id, unit: "documents" }) }, "Documents like this"),
         h("a", { href: address(index.name, "neighbourhood", { id }) }, "Citations as a graph"))),
     beside, text));
-  const slice = slicer(found.text);
-  fill(text, windows.map((one, number) => section(index.name, id, one, windows[number - 1], number, slice)));
-  reach(text, given.get("at"));
+  const slice = slicer(joined(found.text));
+  const words = (one, links = []) => content(index.name, slice, one, { links, pages, passage });
+  fill(text, windows.map((one, number) => section(index.name, id, one, number, words(one))));
+  reach(text, passage);
   const open = matchMedia("(min-width: 60rem)").matches;
   // relations come one after the other, so that the page never sends many requests at once
   await relations(beside, index.name, id, open, signal, (links) => {
     const places = citedPlaces(links);
     windows.forEach((one, number) => {
       const own = places.filter((place) => one.start <= place.start && place.end <= one.end);
-      if (own.length) fill(text.children[number].lastChild, linked(index.name, slice, one, own));
+      if (own.length) fill(text.children[number].lastChild, words(one, own));
     });
   });
-  await labels(beside, text, found.text, open, (at) => reach(text, at), signal).catch((error) => {
+  await labels(beside, text, found.text, open, (at) => reach(text, [at]), signal).catch((error) => {
     if (error.name !== "AbortError") beside.append(problem(error));
   });
 }
 
-function section(index, id, one, former, number, slice) {
-  const place = where(one);
-  const fresh = place && (!former || place !== where(former));
-  return h("section.window", { id: `at-${one.start}`, "data-start": one.start, "data-end": one.end, "aria-label": `Window ${number + 1}` },
-    h("p.edge", {}, h("span", {}, fresh ? place : `Window ${number + 1}`),
+function section(index, id, one, number, words) {
+  return h("section.window", { id: `at-${one.start}`, "data-start": one.start, "data-end": one.end, "aria-label": `Part ${number + 1}` },
+    h("p.edge", {}, h("span", {}, where(one) || `Part ${number + 1}`),
       h("a", { href: address(index, "search", { like: id, start: one.start, end: one.end }) }, "Passages like this")),
-    h("div.words", {}, slice(one.start, one.end)));
+    h("div.words", {}, words));
 }
 
-/** The text of a window, with a link at each place that names another document. */
-function linked(index, slice, window, places) {
-  const parts = [];
-  let last = window.start;
-  for (const place of places) {
-    if (place.start < last) continue;
-    parts.push(slice(last, place.start), h("a.cited", {
-      href: address(index, "document", { id: place.id }), title: place.title ?? place.id,
-    }, slice(place.start, place.end)));
-    last = place.end;
-  }
-  return [...parts, slice(last, window.end)];
+/**
+ * The text of a window with what stands in it: a link at each place that names another document, the
+ * passage that somebody looks for, and where pages begin.
+ */
+function content(index, slice, { start, end }, { links, pages, passage }) {
+  const [first, last] = passage ?? [0, 0];
+  const inside = [...links.flatMap((one) => [one.start, one.end]), ...pages, first, last].filter((at) => start < at && at < end);
+  const cuts = [...new Set([start, ...inside, end])].sort((one, other) => one - other);
+  return cuts.slice(0, -1).map((from, place) => {
+    const link = links.find((one) => one.start <= from && from < one.end);
+    const text = slice(from, cuts[place + 1]);
+    const shown = link ? h("a.cited", { href: address(index, "document", { id: link.id }), title: link.title ?? link.id }, text) : text;
+    return [
+      from > start && pages.includes(from) && h("span.page-start", {}, `page ${pages.lastIndexOf(from) + 1}`),
+      first <= from && from < last ? h("mark", {}, shown) : shown,
+    ];
+  });
 }
 
-/** Scroll to the window that has a character, and show which one it is. */
-function reach(text, at) {
-  if (at === null) return void window.scrollTo(0, 0);
-  const place = Number(at);
+/** Scroll to a passage, or to the window that has its first character, and show which one it is. */
+function reach(text, passage) {
+  if (passage === null) return void window.scrollTo(0, 0);
+  const [place] = passage;
   const found = [...text.children].find((one) => Number(one.id.slice(3)) <= place && place < Number(one.dataset.end));
   if (!found) return;
   found.classList.add("shown");
-  found.scrollIntoView({ block: "center" });
+  (found.querySelector("mark") ?? found).scrollIntoView({ block: "center" });
 }

@@ -8,19 +8,17 @@ import { forgetKey, storedKey } from "./key.js";
 export function noIndexes() {
   return h("section.empty", {},
     h("h1", {}, "No documents yet"),
-    h("p", {}, "Create an index below and add files. Or put a whole folder of documents into an index (PDF, Word, HTML, text and others), then reload this page:"),
-    command("docsplit-index FOLDER --index papers"),
-    h("p", {}, "In a checkout of the project, this indexes the Python Enhancement Proposals and their citations:"),
-    command("make demo"),
-    storedKey() && h("p", {}, "Indexes that your API key may not read are not shown."));
+    h("p", {}, "Create a collection below, then add files: PDF, Word, HTML, text and others."),
+    commands("Fill a collection with a command", "docsplit-index FOLDER --index papers", "make demo"),
+    storedKey() && h("p", {}, "Collections that your API key may not read are not shown."));
 }
 
 /** The index has no document. */
 export function noDocuments(name) {
   return h("section.empty", {},
-    h("h1", {}, "This index is empty"),
-    h("p", {}, h("a", { href: address(name, "add") }, "Add files or a text"), ", or put a folder of documents into it:"),
-    command(`docsplit-index FOLDER --index ${name}`));
+    h("h1", {}, "This collection is empty"),
+    h("p", {}, h("a", { href: address(name, "add") }, "Add files or a text"), "."),
+    commands("Put a folder into it with a command", `docsplit-index FOLDER --index ${name}`));
 }
 
 /** A search found nothing. */
@@ -29,7 +27,7 @@ export function noHits(filtered, words) {
     h("h2", {}, "Nothing found"),
     h("p", {}, filtered ? "No document passes the filters and fits the search. Remove a filter." :
       words ? "No document has these words. Search by meaning, or use other words." :
-        "The index has no document that fits."));
+        "The collection has no document that fits."));
 }
 
 /** An error, with the service's own hint and a way to try again. */
@@ -42,6 +40,7 @@ export function problem(error, again) {
     error.status === 403 && storedKey() && h("button", { type: "button", onclick: forgetKey }, "Use another key"));
 }
 
-function command(text) {
-  return h("pre.command", {}, h("code", {}, text));
+/** Commands for those who run the service. */
+function commands(title, ...texts) {
+  return h("details", {}, h("summary", {}, title), texts.map((text) => h("pre.command", {}, h("code", {}, text))));
 }

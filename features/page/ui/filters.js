@@ -36,20 +36,26 @@ export function equals(field, value, type) {
   return `${field}:${type === "strings" ? "contains" : "eq"}:${value}`;
 }
 
-/** The active filters, further restrictions of the search, and a form that adds a filter. */
-export function filterBar(fields, filters, change, further) {
+/**
+ * The active filters, further restrictions of the search, and a form that adds a filter.
+ * @param {() => Promise<object>} known gives facets: values that the documents have
+ */
+export function filterBar(fields, filters, change, further, known) {
   const names = Object.keys(fields);
   if (!names.length) return further && h("div.filters", {}, further);
   const editor = h("form.editor", { hidden: true, "aria-label": "New filter" });
   const opener = h("button.plain", {
     type: "button", id: "add-filter", "aria-expanded": "false",
-    onclick: () => {
+    onclick: async () => {
+      const facets = editor.hidden ? await known().catch(() => ({})) : {};
       editor.hidden = !editor.hidden;
       opener.setAttribute("aria-expanded", String(!editor.hidden));
-      if (!editor.hidden) editor.querySelector("select").focus();
+      if (editor.hidden) return;
+      const used = names.filter((name) => facets[name]?.values.length !== 0);
+      build(editor, used.length ? used : names, used[0] ?? names[0], { fields, facets, add: (one) => change([...new Set([...filters, one])]) });
+      editor.querySelector("select").focus();
     },
   }, "+ Filter");
-  build(editor, fields, names[0], (one) => change([...new Set([...filters, one])]));
   return h("div.filters", {}, further, filters.map((one) => chip(one, fields, () => change(filters.filter((each) => each !== one)))),
     opener, editor);
 }
@@ -61,21 +67,23 @@ function chip(one, fields, remove) {
     h("button.plain", { type: "button", "aria-label": `Remove the filter ${field} ${title} ${value}`, onclick: remove }, "×"));
 }
 
-function build(editor, fields, field, add) {
+function build(editor, names, field, given) {
+  const { fields, facets, add } = given;
   const type = fields[field];
   const kind = { integer: "number", number: "number", date: "date" }[type] ?? "text";
   const test = h("select", { "aria-label": "Test" }, Object.entries(TESTS[type]).map(([value, title]) => h("option", { value }, title)));
   const value = type === "boolean" ?
     h("select", { "aria-label": "Value" }, ["true", "false"].map((each) => h("option", {}, each))) :
-    h("input", { type: kind, step: type === "integer" ? 1 : "any", required: true, "aria-label": "Value" });
+    h("input", { type: kind, step: type === "integer" ? 1 : "any", required: true, "aria-label": "Value", list: "values", autocomplete: "off" });
+  const values = h("datalist", { id: "values" }, (facets[field]?.values ?? []).map((one) => h("option", { value: one.value })));
   const chosen = h("select", {
     "aria-label": "Field",
     onchange: () => {
-      build(editor, fields, chosen.value, add);
+      build(editor, names, chosen.value, given);
       editor.querySelector("select").focus();
     },
-  }, Object.keys(fields).map((name) => h("option", { selected: name === field }, name)));
-  editor.replaceChildren(chosen, test, value, h("button", { type: "submit" }, "Add"));
+  }, names.map((name) => h("option", { selected: name === field }, name)));
+  editor.replaceChildren(chosen, test, value, values, h("button", { type: "submit" }, "Add"));
   editor.onsubmit = (event) => {
     event.preventDefault();
     add(`${field}:${test.value}:${value.value}`);

@@ -3,7 +3,7 @@
 import { get, post } from "./api.js";
 import { fill, h } from "./dom.js";
 import { problem } from "./empty.js";
-import { flow, slicer } from "./texts.js";
+import { cut, flow, slicer } from "./texts.js";
 
 // characters of a window in the list
 const SHORT = 160;
@@ -63,13 +63,9 @@ function explained(classifier, { labels: given, windows }, slice, reach) {
   return [
     h("dl.labels", { "aria-label": `Labels by ${classifier}` }, given.map(({ label, score }) =>
       [h("dt", {}, label), h("dd", {}, score.toFixed(2))])),
-    h("p.note", {}, `Windows that carried “${given[0]?.label ?? ""}”:`),
+    h("p.note", {}, `Parts that carried “${given[0]?.label ?? ""}”:`),
     h("ul", {}, windows.map((one) => h("li", {},
-      h("button.plain.excerpt", { type: "button", onclick: () => reach(one.start) }, cut(flow(slice(one.start, one.end)))),
+      h("button.plain.excerpt", { type: "button", onclick: () => reach(one.start) }, cut(flow(slice(one.start, one.end)), SHORT)),
       h("p.scores", {}, h("span", {}, "share ", h("b", {}, one.contribution.toFixed(2))))))),
   ];
-}
-
-function cut(text) {
-  return text.length <= SHORT ? text : `${text.slice(0, SHORT).replace(/\s+\S*$/, "")} …`;
 }

@@ -44,7 +44,7 @@ async function load(here, index, given, signal) {
     show(here, index, { found, topics, classifiers, given, chosen, note }, () => load(here, index, given, signal), signal);
   } catch (error) {
     if (error.status !== 404) throw error;
-    fill(here, h("section.empty", {}, h("h1", {}, "This index has no map yet"),
+    fill(here, h("section.empty", {}, h("h1", {}, "This collection has no map yet"),
       h("p", {}, "A map shows each document as a point, so that similar documents are near each other, and finds topics. 100,000 documents take some minutes; searches go on meanwhile."),
       compute(index, "Compute the map", () => load(here, index, given, signal), signal)));
   }
@@ -53,16 +53,26 @@ async function load(here, index, given, signal) {
 /** A button that computes the map, and the progress of the job. */
 function compute(index, title, done, signal) {
   const report = h("div.job", { "aria-live": "polite" });
-  const start = h("button.main", { type: "button", id: "compute", onclick: async () => {
-    start.disabled = true;
+  const run = async (asked) => {
     try {
-      await follow(report, await post(below(index.name, "map"), undefined, signal), done, signal);
+      const job = await asked;
+      start.disabled = Boolean(job);
+      if (job) await follow(report, job, done, signal);
     } catch (error) {
       if (error.name !== "AbortError") fill(report, problem(error));
     }
     start.disabled = false;
-  } }, title);
+  };
+  const start = h("button.main", { type: "button", id: "compute", onclick: () => run(post(below(index.name, "map"), undefined, signal)) }, title);
+  run(running(index.name, signal));
   return h("div", {}, start, report);
+}
+
+/** The job that computes the map already, whoever began it. */
+async function running(index, signal) {
+  const { jobs } = await get("jobs?limit=1000", signal);
+  const found = jobs.find((job) => job.kind === "map" && job.index === index && !job.ended);
+  return found && get(`jobs/${found.id}`, signal);
 }
 
 async function follow(report, job, done, signal) {

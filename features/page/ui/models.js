@@ -14,9 +14,9 @@ export function modelChoice() {
   const chosen = h("select", { id: "new-model" });
   get("info").then(({ models }) => {
     if (models.length < 2) return;
-    fill(chosen, models.map(({ name, dimensions, window_tokens: tokens }) => h("option", { value: name }, `${name} (${dimensions} dimensions, windows of ${tokens} tokens)`)));
-    fill(place, h("label", { for: "new-model" }, "Model; an index keeps the one that it was created with"), chosen);
-  }, () => fill(place, h("p.note", {}, "The models are unknown: the index gets the first one.")));
+    fill(chosen, models.map(({ name, dimensions, window_tokens: tokens }) => h("option", { value: name }, `${name} (${dimensions} dimensions, reads ${tokens} tokens at a time)`)));
+    fill(place, h("label", { for: "new-model" }, "Model; a collection keeps the one that it was created with"), chosen);
+  }, () => fill(place, h("p.note", {}, "The models are unknown: the collection gets the first one.")));
   return { place, value: () => chosen.value || undefined };
 }
 

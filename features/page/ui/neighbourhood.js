@@ -51,7 +51,7 @@ async function headsOf(index, ids, signal) {
 function column(title, all, list) {
   return h("section", { "aria-label": title }, h("h2", {}, title, " ", h("small", {}, all.length)), list,
     all.length > MOST && h("p.note", {}, `${all.length - MOST} more are on the document's page.`),
-    !all.length && h("p.note", {}, "None in this index."));
+    !all.length && h("p.note", {}, "None in this collection."));
 }
 
 function card(index, one, heads, kind, further) {

@@ -1,13 +1,14 @@
-// The windows that made two documents resemble, side by side.
+// The parts that made two documents resemble, side by side.
 
 import { below, post } from "./api.js";
 import { fill, h } from "./dom.js";
-import { flow, marked, slicer, where } from "./texts.js";
+import { scores } from "./scores.js";
+import { cut, flow, marked, slicer, where } from "./texts.js";
 
 const SHORT = 420;
 
 /**
- * Fill in for each hit the windows that resemble the query most.
+ * Fill in for each hit the parts that resemble the query most.
  * @param {HTMLElement[]} places one element for each hit
  */
 export async function excerpts(index, hits, places, state, words, signal) {
@@ -42,10 +43,10 @@ function why(pairs, query, text, words, stored) {
   const place = where(pairs[0].document);
   return [
     h("figure.passage.best", {}, place && h("figcaption.where", {}, place),
-      h("blockquote", {}, marked(cut(best), words))),
-    h("details", {}, h("summary", {}, "Why: the windows that resemble each other"), h("ol.pairs", {}, pairs.map((pair) =>
+      h("blockquote", {}, marked(cut(best, SHORT), words))),
+    h("details", {}, h("summary", {}, "Why: the parts that resemble each other"), h("ol.pairs", {}, pairs.map((pair) =>
       h("li", {},
-        h("p.scores", {}, h("span", {}, "cosine ", h("b", {}, pair.cosine.toFixed(2)))),
+        scores(pair.cosine, stored ? "document" : "text", [["meaning", pair.cosine]]),
         h("div.pair", {},
           side(stored ? "That document" : "Your text", query(pair.query.start, pair.query.end), words),
           side(["This document", where(pair.document)].filter(Boolean).join(" · "),
@@ -55,9 +56,4 @@ function why(pairs, query, text, words, stored) {
 
 function side(title, text, words) {
   return h("figure", {}, h("figcaption.where", {}, title), h("blockquote", {}, marked(flow(text), words)));
-}
-
-function cut(text) {
-  if (text.length <= SHORT) return text;
-  return `${text.slice(0, SHORT).replace(/\s+\S*$/, "")} …`;
 }

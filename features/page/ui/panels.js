@@ -12,7 +12,7 @@ const RIGHTS = { read_indexes: "reads", write_indexes: "writes", use_classifiers
 export function indexRow(one, several) {
   if (one.refused) return h("li", {}, h("span", {}, one.name), h("span.note", {}, one.refused));
   const state = one.progress ? `re-embedding, ${one.progress.done} of ${one.progress.total}` :
-    [count(one.documents, "document"), one.adaptation?.used && "adapted cosines", several && (one.served_by ?? `${one.model}, which is not served`)].filter(Boolean).join(", ");
+    [count(one.documents, "document"), one.adaptation?.used && "adapted to its documents", several && (one.served_by ?? `${one.model}, which is not served`)].filter(Boolean).join(", ");
   return h("li", {}, h("a", { href: address(one.name, "search") }, one.name), h("span.note", {}, state),
     one.generations.length > 1 && h("ul.generations", { "aria-label": `Generations of ${one.name}` }, one.generations.map((each) => h("li", {},
       `${each.revision.slice(0, 12)}: ${count(each.documents, "document")}, ${each.state}${each.current ? ", served" : ""}`))));

@@ -4,8 +4,11 @@ import { address } from "./address.js";
 import { below, get, post } from "./api.js";
 import { h } from "./dom.js";
 import { problem } from "./empty.js";
+import { legend, scores } from "./scores.js";
 
 const FIRST = 10;
+// of hits by words and meaning
+export const ORDER = "The highest “order” comes first: it weighs shared words and meaning, for this search only. The word is about the meaning.";
 
 /**
  * Fill in the relations.
@@ -18,23 +21,25 @@ export async function relations(beside, index, id, open, signal, know) {
       know(links);
       const of = (direction) => links.filter((one) => one.direction === direction);
       return [
-        part("Cites", of("cites").map((one) => linkEntry(index, id, one)), open, "This document cites no other document of the index."),
-        part("Cited by", of("cited_by").map((one) => linkEntry(index, id, one)), open, "No document of the index cites this one."),
+        part("Cites", of("cites").map((one) => linkEntry(index, id, one)), open, "This document cites no other document of the collection."),
+        part("Cited by", of("cited_by").map((one) => linkEntry(index, id, one)), open, "No document of the collection cites this one."),
       ];
     },
     async () => {
       const hits = await post("similar", { index, id, mode: "hybrid", top_k: FIRST }, signal);
-      return part("Resembles", hits.map((hit) => entry(index, id, hit, [["cosine", hit.cosine]])), open, "The index has no other document.");
+      const made = part("Resembles", hits.map((hit) => entry(index, id, hit, [["order", hit.score], ["meaning", hit.cosine]], hit.cosine)), open, "The collection has no other document.");
+      if (hits.length) made.append(legend("document", ORDER));
+      return made;
     },
     async () => {
       const hits = await post("similar", { index, id, mode: "coupled", top_k: FIRST }, signal);
       return hits.length > 0 && part("Shares citations with", hits.map((hit) =>
-        entry(index, id, hit, [["cite the same", hit.shared_references], ["cited together", hit.co_citations]])), open);
+        entry(index, id, hit, [["cite the same", String(hit.shared_references)], ["cited together", String(hit.co_citations)]])), open);
     },
     async () => {
       const found = await post(below(index, "duplicates"), { id }, signal);
       return found.length > 0 && part("Near-duplicates", found.map((one) =>
-        entry(index, id, one, [["shared words", one.resemblance], ["cosine", one.cosine]])), open);
+        entry(index, id, one, [["shared words", one.resemblance], ["meaning", one.cosine]], one.resemblance)), open);
     },
     async () => predictions(index, id, open, signal),
   ];
@@ -61,15 +66,14 @@ function part(title, entries, open, none) {
     entries.length > FIRST && h("details", {}, h("summary", {}, `${entries.length - FIRST} more`), h("ul", {}, entries.slice(FIRST))));
 }
 
-function entry(index, id, one, scores) {
+function entry(index, id, one, figures, value = null) {
   return h("li", {},
     h("a", { href: address(index, "document", { id: one.id }) }, one.title || one.id),
-    h("p.scores", {}, scores.map(([name, value]) => h("span", {}, `${name} `, h("b", {}, Number.isInteger(value) ? value : value.toFixed(2)))),
-      h("a", { href: address(index, "compare", { id, other: one.id }) }, "Compare")));
+    scores(value, "document", figures, h("a", { href: address(index, "compare", { id, other: one.id }) }, "Compare")));
 }
 
 function linkEntry(index, id, one) {
-  if (!one.exists) return h("li", {}, one.id, h("p.scores", {}, h("span", {}, "not in this index")));
+  if (!one.exists) return h("li", {}, one.id, h("p.scores", {}, h("span", {}, "not in this collection")));
   const [first] = one.first_places;
   // the places stand in the text of the citing document
   const reader = one.direction === "cites" ? id : one.id;
@@ -93,7 +97,7 @@ function predictions(index, id, open, signal) {
         try {
           const body = { index, id, mode: "citation", direction: "cites", unlinked: true, top_k: FIRST };
           const hits = await post("similar", body, signal);
-          event.target.replaceWith(h("ul", {}, hits.map((hit) => entry(index, id, hit, [["probability", hit.link_probability]]))));
+          event.target.replaceWith(h("ul", {}, hits.map((hit) => entry(index, id, hit, [["probability", hit.link_probability]], hit.link_probability))));
         } catch (error) {
           if (error.name !== "AbortError") event.target.replaceWith(problem(error));
         }

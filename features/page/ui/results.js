@@ -4,6 +4,7 @@ import { address } from "./address.js";
 import { h } from "./dom.js";
 import { equals } from "./filters.js";
 import { excerpts } from "./pairs.js";
+import { scores } from "./scores.js";
 import { flow, marked, summary, where } from "./texts.js";
 
 const DIRECTIONS = { cites: "The text would cite this document", cited_by: "This document would cite the text" };
@@ -12,19 +13,21 @@ const DIRECTIONS = { cites: "The text would cite this document", cited_by: "This
 export function passageHits(index, hits, { words, state }) {
   return h("ol.hits", {}, hits.map((hit) => {
     const [best, ...others] = hit.passages;
-    return card(index, hit, [["match", hit.score], ["cosine", best.cosine], ["words", best.words]], best.snippet, state.like,
-      passage(best, words, "best"),
+    const fit = scores(hit.score, "text", [["match", hit.score], ["meaning", best.cosine], ["words", best.words]]);
+    return card(index, hit, fit, best.snippet, state.like,
+      passage(index, hit.id, best, words, "best"),
       others.length > 0 && h("details", {}, h("summary", {}, `${others.length} more from this document`),
-        others.map((one) => passage(one, words, "other"))));
+        others.map((one) => passage(index, hit.id, one, words, "other"))));
   }));
 }
 
-/** Documents, each with the windows that made it a hit. */
+/** Documents, each with the parts that made it a hit. */
 export function documentHits(index, hits, { words, state, signal }) {
   const places = hits.map(() => h("div.why"));
   excerpts(index, hits, places, state, words, signal);
   return h("ol.hits", {}, hits.map((hit, number) => card(index, hit,
-    hit.direction ? [["probability", hit.link_probability], ["cosine", hit.cosine]] : [["cosine", hit.cosine], ["score", hit.score]],
+    hit.direction ? scores(hit.link_probability, "text", [["probability", hit.link_probability], ["meaning", hit.cosine]]) :
+      scores(hit.cosine, state.like ? "document" : "text", [["order", hit.score], ["meaning", hit.cosine]]),
     hit.pairs?.[0]?.document, state.like,
     hit.direction && h("p.where", {}, DIRECTIONS[hit.direction]),
     places[number])));
@@ -42,11 +45,11 @@ export function facetBar(facets, fields, filters, change) {
   ])));
 }
 
-function card(index, hit, scores, place, like, ...content) {
+function card(index, hit, fit, place, like, ...content) {
   return h("li", {}, h("article", {},
     h("header", {},
-      h("h2", {}, h("a", { href: address(index, "document", { id: hit.id, at: place?.start }) }, hit.title || hit.id)),
-      h("p.scores", {}, scores.map(([name, value]) => h("span", {}, `${name} `, h("b", {}, value.toFixed(2)))))),
+      h("h2", {}, h("a", { href: address(index, "document", { id: hit.id, at: place?.start, to: place?.end }) }, hit.title || hit.id)),
+      fit),
     h("p.meta", {}, [hit.title ? hit.id : null, ...summary(hit.metadata)].filter(Boolean).map((each) => h("span", {}, each))),
     content,
     h("p.actions", {},
@@ -54,8 +57,9 @@ function card(index, hit, scores, place, like, ...content) {
       like && h("a", { href: address(index, "compare", { id: like, other: hit.id }) }, "Compare"))));
 }
 
-function passage(one, words, kind) {
-  const place = where(one);
-  return h(`figure.passage.${kind}`, {}, place && h("figcaption.where", {}, place),
-    h("blockquote", {}, marked(flow(one.snippet.text), words)));
+function passage(index, id, one, words, kind) {
+  const { start, end, text } = one.snippet;
+  return h(`figure.passage.${kind}`, {},
+    h("figcaption.where", {}, h("a", { href: address(index, "document", { id, at: start, to: end }) }, where(one) || "Show it in the document")),
+    h("blockquote", {}, marked(flow(text), words), end < one.end && " …"));
 }

@@ -7,7 +7,9 @@ import { count, fill, h, say } from "./dom.js";
 import { noDocuments, noHits, problem } from "./empty.js";
 import { fileChooser, takeFiles } from "./dropped.js";
 import { compile, filterBar } from "./filters.js";
+import { ORDER } from "./relations.js";
 import { documentHits, facetBar, passageHits } from "./results.js";
+import { legend } from "./scores.js";
 import { wordsOf } from "./texts.js";
 
 const MODES = {
@@ -17,6 +19,7 @@ const MODES = {
     cites: "what it should cite", cited_by: "what should cite it",
   },
 };
+const CITING = new Set(["cites", "cited_by"]);
 const FACETS = new Set(["string", "strings", "integer", "boolean"]);
 const STEPS = [10, 30, 100];
 // a longer text does not fit an address: it is kept until the page is left
@@ -38,7 +41,7 @@ export async function search(main, index, given, signal) {
   const goOn = (changes) => go(address(index.name, "search", parameters({ ...state, ...changes })));
   fill(main, h("h1.quiet-read", {}, `Search ${index.name}`), form(state, goOn),
     filterBar(index.fields, state.filters, (filters) => goOn({ filters, n: STEPS[0] }),
-      areaChip(index.name, state.area, () => goOn({ area: "", n: STEPS[0] }))), results);
+      areaChip(index.name, state.area, () => goOn({ area: "", n: STEPS[0] })), () => known(index, signal)), results);
   if (!index.documents) return void fill(results, noDocuments(index.name));
   if (state.lost) return void fill(results, h("p.note", {}, "That text was too long for a link. Paste it again."));
   if (!state.text.trim() && !state.like) return void (await start(results, index, signal));
@@ -122,9 +125,20 @@ async function start(results, index, signal) {
   const page = await get(`${below(index.name, "documents")}?limit=8`, signal);
   fill(results, h("div.start", {},
     h("h2", {}, `${count(index.documents, "document")} to search`),
-    h("p.note", {}, "Write above what you look for. A whole document works too: paste it, or drop a file. Or start from a document of the index:"),
+    h("p.note", {}, "Write above what you look for. A whole document works too: paste it, or drop a file. Or start from a document:"),
     h("ul.seeds", {}, page.documents.map((one) => h("li", {},
       h("a", { href: address(index.name, "search", { like: one.id, unit: "documents" }) }, one.title || one.id))))));
+}
+
+/** Declared fields whose values the service counts. */
+function countable(index) {
+  return Object.keys(index.fields).filter((name) => FACETS.has(index.fields[name])).slice(0, 8);
+}
+
+/** The values that documents of the index have in these fields. */
+async function known(index, signal) {
+  const facets = countable(index);
+  return facets.length ? (await post("similar", { index: index.name, text: "a", mode: "words", top_k: 1, facets }, signal)).facets : {};
 }
 
 async function run(results, index, state, goOn, signal) {
@@ -139,6 +153,7 @@ async function run(results, index, state, goOn, signal) {
     const next = STEPS[STEPS.indexOf(state.n) + 1];
     fill(results,
       h("p.found", { id: "found" }, hits.length ? `${count(hits.length, "document")} in ${count(took, "ms", "ms")}` : null),
+      hits.length > 0 && legend(state.unit === "documents" && state.like ? "document" : "text", explained(state)),
       facets && facetBar(facets, index.fields, state.filters, (filters) => goOn({ filters, n: STEPS[0] })),
       hits.length ? show(index.name, hits, { words, state, signal }) : noHits(state.filters.length > 0 || Boolean(state.area), state.mode === "words"),
       hits.length === state.n && next && h("button.more", { type: "button", id: "more", onclick: () => {
@@ -158,6 +173,12 @@ async function run(results, index, state, goOn, signal) {
   }
 }
 
+/** By what the hits are ordered. */
+function explained({ unit, mode }) {
+  if (unit === "documents") return CITING.has(mode) ? "The most probable citation comes first; the word is about the probability." : ORDER;
+  return "The best “match” comes first: meaning and words, or the one that you chose, from 0 to 1. The word is about the match.";
+}
+
 async function ask(index, state, signal) {
   const body = { index: index.name, top_k: state.n, mode: state.mode };
   if (state.like) body.id = state.like;
@@ -169,11 +190,11 @@ async function ask(index, state, signal) {
   if (state.unit === "passages") {
     return { hits: await post("passages", { ...body, passages: 3, snippet_characters: 420 }, signal) };
   }
-  if (state.mode === "cites" || state.mode === "cited_by") {
+  if (CITING.has(state.mode)) {
     body.mode = "citation";
     body.direction = state.mode;
   }
-  const facets = Object.keys(index.fields).filter((name) => FACETS.has(index.fields[name])).slice(0, 8);
+  const facets = countable(index);
   const answer = await post("similar", { ...body, facets, explain: true }, signal);
   return facets.length ? answer : { hits: answer };
 }

@@ -2,7 +2,7 @@
 
 import { address } from "./address.js";
 import { count, h } from "./dom.js";
-import { slicer, summary, where } from "./texts.js";
+import { joined, slicer, summary, where } from "./texts.js";
 
 /** The parts of the desk by name; `desk.js` fills them and listens to them. */
 export function parts(name, index, several) {
@@ -31,7 +31,7 @@ export function parts(name, index, several) {
 
 /** A document window by window, and what the classifier thinks of it. */
 export function reading(index, found, trained, why) {
-  const slice = slicer(found.text);
+  const slice = slicer(joined(found.text));
   const guess = (trained?.outputs && found.probabilities) ?? [];
   return [
     h("header.lead", {}, h("h2", {}, h("a", { href: address(index, "document", { id: found.id }) }, found.title || found.id)),
@@ -39,7 +39,7 @@ export function reading(index, found, trained, why) {
         .map((each) => h("span", {}, each))),
       guess.length > 0 && h("p.scores", {}, "The classifier says ", guess.map(({ label, score }) => h("span", {}, `${label} `, h("b", {}, score.toFixed(2)))),
         h("button.plain", { type: "button", id: "why", "aria-keyshortcuts": "w", onclick: why }, "Why? ", h("kbd", {}, "w")))),
-    h("div.text", {}, found.windows.map((one, place) => h("section.window", { "data-start": one.start, "data-end": one.end, "aria-label": `Window ${place + 1}` },
-      h("p.edge", {}, h("span", {}, where(one) || `Window ${place + 1}`)), h("div.words", {}, slice(one.start, one.end))))),
+    h("div.text", {}, found.windows.map((one, place) => h("section.window", { "data-start": one.start, "data-end": one.end, "aria-label": `Part ${place + 1}` },
+      h("p.edge", {}, h("span", {}, where(one) || `Part ${place + 1}`)), h("div.words", {}, slice(one.start, one.end))))),
   ];
 }

@@ -63,7 +63,7 @@ async function panels(known, refused, signal) {
       ["Answered requests", number(value("docsplit_requests_total"), "")],
     ]),
     modelPanel(info.models),
-    h("section.panel", {}, h("h2", {}, "Indexes ", h("small", {}, indexes.length)),
+    h("section.panel", {}, h("h2", {}, "Collections ", h("small", {}, indexes.length)),
       h("ul.rows", {}, described.map((one) => indexRow(one, info.models.length > 1))),
       indexes.length > described.length && h("p.note", {}, `${indexes.length - described.length} more`)),
     h("section.panel", {}, h("h2", {}, "Jobs ", h("small", {}, jobs.length)),
@@ -94,7 +94,7 @@ function panel(title, rows) {
 }
 
 function progress(job) {
-  if (job.kind === "map") return "map";
+  if (job.kind === "map") return "its map";
   return `${job.files.done + job.files.failed} of ${count(job.files.total, "file")}, ${count(job.refusals, "refusal")}`;
 }
 

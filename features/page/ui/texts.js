@@ -16,8 +16,10 @@ const COMMON = new Set(("a an and are as at be been but by can could did do does
   "was we were what when where which while who why will with would you your").split(" "));
 // of a long query nearly every word would be marked
 const MOST_WORDS = 40;
-// characters; a shorter line ends where its author wanted it to end
-const LONG_LINE = 50;
+// characters: a shorter line ends where its author wanted it to end, one between both does if a sentence may
+// begin after it, and a longer one is a paragraph
+const [SHORT_LINE, LONG_LINE, LONGEST_LINE] = [30, 50, 160];
+const SENTENCE_END = /[.!?:;]["'”’»)\]]*\s*$/;
 
 /** A function that gives the text between two code points. */
 export function slicer(text) {
@@ -27,19 +29,44 @@ export function slicer(text) {
 }
 
 /**
- * An excerpt without the line breaks of hard-wrapped text. A long line goes on in the next one if both
- * are indented equally; short lines, such as headings, keep their breaks.
+ * A text with a blank in place of each line break inside a paragraph of hard-wrapped text, as PDFs have it;
+ * each character keeps its place. Short lines, such as headings, keep their breaks.
+ * @param {boolean} excerpt whether it may begin inside a line, and is shown without further blanks of indented lines
  */
-export function flow(text) {
-  const lines = [];
-  let open = null;
-  for (const line of text.split("\n")) {
-    const indent = /^\s*/.exec(line)[0];
-    if (open === indent && /^\s*[^\s=*#-]/.test(line)) lines[lines.length - 1] += ` ${line.trim()}`;
-    else lines.push(line);
-    open = line.trim().length >= LONG_LINE ? indent : null;
+export function joined(text, excerpt = false) {
+  const lines = text.split("\n");
+  let made = lines[0];
+  let widest = 0;
+  for (let at = 1; at < lines.length; at += 1) {
+    const [line, next] = [lines[at - 1], lines[at]];
+    widest = Math.max(widest, line.length);
+    const on = (excerpt || !indent(line)) && goesOn(line, next, Math.max(widest, next.length), excerpt && at === 1);
+    if (!on) widest = 0;
+    made += `${on ? " " : "\n"}${next}`;
   }
-  return lines.join("\n").trim().replace(/\n\s*\n\s*/g, "\n\n");
+  return made;
+}
+
+/** Whether a line of hard-wrapped text goes on in the next one; it may be the end of one. */
+function goesOn(line, next, widest, end) {
+  if (line.length > LONGEST_LINE || indent(line) !== indent(next) || !/^[^\s=*#-]/.test(next.trim())) return false;
+  const length = line.trim().length;
+  if (length < LONG_LINE && !(/^\s*\p{Ll}/u.test(next) && (end || length >= SHORT_LINE))) return false;
+  // the last line of a paragraph has room for the next word, or stands before a heading
+  return !SENTENCE_END.test(line) ||
+    (line.length + next.trim().split(" ")[0].length >= widest && (next.trim().length >= LONG_LINE || SENTENCE_END.test(next)));
+}
+
+const indent = (line) => /^\s*/.exec(line)[0];
+
+/** An excerpt without the line breaks of hard-wrapped text. */
+export function flow(text) {
+  return joined(text, true).trim().replace(/\n\s*\n\s*/g, "\n\n");
+}
+
+/** The beginning of a text up to the end of a word. */
+export function cut(text, most) {
+  return text.length <= most ? text : `${text.slice(0, most).replace(/\s+\S*$/, "")} …`;
 }
 
 /** The words of a text with their places; with `shorter` also the shorter runs that a query may have. */
@@ -109,5 +136,5 @@ export function summary(metadata) {
   return Object.entries(metadata)
     .filter(([, value]) => value !== null && value !== "" && String(value).length <= 80)
     .slice(0, 5)
-    .map(([key, value]) => `${key} ${Array.isArray(value) ? value.join(", ") : value}`);
+    .map(([key, value]) => `${key} ${Array.isArray(value) ? value.join(", ") : String(value).replace(/^(\d{4}-\d\d-\d\d)T[\d:.]+(Z|[+-]\d\d:\d\d)?$/, "$1")}`);
 }

@@ -361,6 +361,7 @@ class WindowsOut(BaseModel):
     """The windows of a document; joined, they are its text."""
 
     windows: list[Place]
+    pages: list[int] = Field(description="the first character of each page of its file, if any")
 
 
 class CompareRequest(QueryIn):
@@ -399,7 +400,8 @@ async def list_windows(request: Request, name: Name, document_id: DocumentId) ->
         found = None if there else await windows_of(index, document_id)
     if found is None:
         return await get_document(request, name, f"{document_id}/windows")
-    return json_response({"windows": [found.place(i) for i in range(len(found.ends))]})
+    places = [found.place(i) for i in range(len(found.ends))]
+    return json_response({"windows": places, "pages": found.outline.pages})
 
 
 @_reading.post("/compare", **written(CompareOut, *_EMBEDS))
