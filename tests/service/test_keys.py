@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -152,6 +153,39 @@ def test_every_route_with_a_name_checks_rights(locked: Locked) -> None:
     assert float(refused[1]) >= len(found)
 
 
+# a body of each route that names an index or a classifier there
+NAMING: dict[str, dict[str, object]] = {
+    "/aliases/{alias}": {"index": "mine"},
+    "/classify": {"classifier": "mine", "inputs": "a"},
+    "/passages": {"index": "mine", "text": "a"},
+    "/predict": {"classifier": "mine", "inputs": "a"},
+    "/similar": {"index": "mine", "text": "a"},
+}
+
+
+def test_every_route_whose_body_names_something_checks_rights(locked: Locked) -> None:
+    described = httpx.get(f"{locked.server.url}/openapi.json").json()
+
+    def names(schema: dict[str, Any]) -> set[str]:
+        if "$ref" in schema:
+            return names(described["components"]["schemas"][schema["$ref"].rpartition("/")[2]])
+        found = set(schema.get("properties", {}))
+        return found.union(*map(names, schema.get("anyOf", []) + schema.get("oneOf", [])))
+
+    found = {
+        path: method.upper()
+        for path, methods in described["paths"].items()
+        for method, route in methods.items()
+        for content in route.get("requestBody", {}).get("content", {}).values()
+        if "{name}" not in path and names(content["schema"]) & {"index", "classifier"}
+    }
+    assert found.keys() == NAMING.keys()
+    for path, method in found.items():
+        concrete = path.replace("{alias}", "other")
+        assert status(locked, "stranger", method, concrete, json=NAMING[path]) == 403, path
+        assert status(locked, "boss", method, concrete, json=NAMING[path]) != 403, path
+
+
 def test_reading_and_writing_are_two_rights(locked: Locked) -> None:
     documents = {"documents": [{"id": "a", "text": "a text"}, {"id": "b", "text": "another"}]}
     place = "/indexes/mine/documents"
@@ -171,6 +205,9 @@ def test_reading_and_writing_are_two_rights(locked: Locked) -> None:
     assert status(locked, "writer", "POST", "/passages", json=query) == 403
     assert status(locked, "reader", "POST", "/passages", json=query) == 200
     assert status(locked, "reader", "DELETE", f"{place}/b") == 403
+    for body in ({"ids": ["a"], "dry_run": True}, {"filter": {"field": "n", "eq": 1}}):
+        assert status(locked, "writer", "POST", f"{place}/delete", json=body) == 403
+    assert status(locked, "writer", "POST", f"{place}/delete", json={"ids": ["no"]}) == 200
     assert locked.ask("stranger", "GET", "/indexes").json() == {"indexes": []}
     assert locked.ask("reader", "GET", "/indexes").json() == {"indexes": ["mine"]}
 

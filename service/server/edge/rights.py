@@ -1,7 +1,8 @@
 """Who sends a request, and the rights of its key to an index or a classifier.
 
-Routes below ``/indexes/{name}`` and ``/classifiers/{name}`` get the check from their router, so a
-new route cannot lack it. ``require`` checks names in bodies.
+Routes below ``/indexes/{name}`` and ``/classifiers/{name}`` get the check as a dependency, mostly
+of their router; ``require`` and ``readable`` check names in bodies. tests/service/test_keys.py asks
+every route of OpenAPI with a key that lacks the right.
 """
 
 import asyncio

@@ -696,8 +696,8 @@ async def delete_documents(request: Request, name: Name, body: DeleteRequest) ->
     It keeps a document that another client writes meanwhile. After a 504, some may be deleted.
     """
     store = inference.service_of(request).store
-    if body.filter is not None:
-        # the count reveals metadata
+    if body.filter is not None or body.dry_run:
+        # the count reveals metadata, or which documents exist
         rights.require(request, Right.READ_INDEXES, name)
     async with deadline.within(request):
         index = await (await store.indexes()).open(name)
