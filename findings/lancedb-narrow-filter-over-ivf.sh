@@ -3,7 +3,7 @@
 #
 # With lancedb 0.40.0, an IVF index of 100 parts over 20,000 vectors, and a filter that 10 rows pass; `limit(10)`.
 # Guess: a filter is applied first, so the ten rows come back, whatever their distance.
-# Seen: only rows in the 20 nearest parts are found, two of the ten here. `bypass_vector_index()` finds all, and so
+# Seen: only rows in the 20 nearest parts are found, about two of the ten here. `bypass_vector_index()` finds all, and so
 # does `maximum_nprobes(0)`, which reads every part. The setting that the documents call "pre-filtering" is on throughout.
 # Fails if that changes.
 set -eu
@@ -31,13 +31,14 @@ async def main() -> dict[str, object]:
     table = await database.create_table("t", pa.table({"rare": rare, "v": column}))
     await table.create_index("v", config=IvfFlat(num_partitions=100))
 
-    def search():
-        return table.query().nearest_to(vectors[0]).column("v").where("rare = 1").limit(10)
+    def search(number=0):
+        return table.query().nearest_to(vectors[number]).column("v").where("rare = 1").limit(10)
 
-    found = (await search().to_arrow()).num_rows
-    print("found by default:", found, "of 10")
+    # the parts of the index are drawn anew each time
+    found = [(await search(number).to_arrow()).num_rows for number in range(20)]
+    print("found by default:", found, "of 10 each")
     return {
-        "default finds less than half": found < 5,
+        "default finds less than half": sum(found) < 5 * len(found),
         "maximum_nprobes(0)": (await search().maximum_nprobes(0).to_arrow()).num_rows,
         "without the index": (await search().bypass_vector_index().to_arrow()).num_rows,
     }
