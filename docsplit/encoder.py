@@ -11,15 +11,10 @@ from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.bundles.manifest import TOKENIZER
 from docsplit.engines.build import build
 from docsplit.engines.choice import ArithmeticWish, EngineWish, choose, detect
-from docsplit.windowing.documents import (
-    Advance,
-    Window,
-    split,
-    window_vectors,
-)
 from docsplit.windowing.pooling import UNKNOWN, Vectors, normalise, pool, shorten
 from docsplit.windowing.tokens import DocumentTokenizer, Side
-from docsplit.windowing.windows import Weighing
+from docsplit.windowing.vectors import Advance, window_vectors
+from docsplit.windowing.windows import Weighing, Window, split
 
 
 class EmptyTextError(ValueError):

@@ -16,10 +16,10 @@ from tokenizers import Tokenizer
 
 from docsplit.bundles.manifest import Parity, PrecisionName, RankParity, TaskParity
 from docsplit.engines.openvino_cpu import openvino_core
-from docsplit.windowing.documents import BY_TOKENS, Window, document_vectors, read
 from docsplit.windowing.pairs import PairTokenizer
 from docsplit.windowing.tokens import DocumentTokenizer
-from docsplit.windowing.windows import Weighing
+from docsplit.windowing.vectors import document_vectors, read
+from docsplit.windowing.windows import BY_TOKENS, Weighing, Window
 from export.engines import Encode, Inputs, named, open_engine, source_engine
 from export.errors import ExportError
 from export.progress import Report

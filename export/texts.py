@@ -16,9 +16,9 @@ from docsplit.corpora.documents import text_of
 from docsplit.corpora.fields import Fields
 from docsplit.corpora.files import lines, suffix
 from docsplit.corpora.tables import is_table, rows
-from docsplit.windowing.documents import pad
 from docsplit.windowing.pairs import PairTokenizer
 from docsplit.windowing.tokens import LONGEST, DocumentTokenizer
+from docsplit.windowing.vectors import pad
 from docsplit.windowing.windows import Ids
 from export.engines import Inputs
 from export.errors import ExportError

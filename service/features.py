@@ -66,7 +66,7 @@ class MissingError(NotFoundError, code="feature_missing"):
 
 
 class Feature:
-    """A feature in one process: it registers its metrics and makes its parts when it is made.
+    """A feature in one process: it makes its parts when it is made.
 
     Attributes:
         service: the core. Settings of features are among its settings, so that one file of

@@ -16,7 +16,7 @@ from prometheus_client import (
 )
 
 from service import executors
-from service.embedding.batching.jobs import BatchReport
+from service.embedding.batching.queue import BatchReport
 from service.embedding.cache.layers import Source
 from service.embedding.embedder import Embedded
 from service.errors import ERRNOS, OBJECT_STORE

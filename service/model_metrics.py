@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Info
 
-from service.embedding.batching.jobs import BatchReport
+from service.embedding.batching.queue import BatchReport
 
 _MODEL = ("model",)
 

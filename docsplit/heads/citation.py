@@ -57,7 +57,7 @@ class Candidates:
             the last to the best; fused ranks, the best possible being 1; logarithm of one plus the
             number of other documents that cite the candidate.
         linked: bool ``[candidates]``: whether the document cites each of them.
-        features: of each pair, see ``pair_features``; empty for a network on vectors.
+        features: of each pair, see ``pairs.features``; empty for a network on vectors.
     """
 
     query: Vectors

@@ -124,7 +124,7 @@ def of_pairs(
     idf: NDArray[np.float32],
     direction: Direction = "cites",
 ) -> Vectors:
-    """The features of each pair of a document and a candidate; see ``pair_features``.
+    """The features of each pair of a document and a candidate; see ``features``.
 
     Args:
         scores: of the candidates.

@@ -6,9 +6,8 @@ from pathlib import Path
 import numpy as np
 from tokenizers import Tokenizer
 
-from docsplit.windowing.documents import Window, split
 from docsplit.windowing.tokens import DocumentTokenizer, Side, Tokens
-from docsplit.windowing.windows import Ids, Positions
+from docsplit.windowing.windows import Ids, Positions, Window, split
 
 
 class PairTokenizer:
@@ -88,7 +87,7 @@ class Behind:
         self.capacity = tokenizer.room - len(query)
 
     def split(self, text: str, tokens: Tokens, keep: Side | None = None) -> list[Window]:
-        """The windows of a document, see ``docsplit.windowing.documents.split``."""
+        """The windows of a document, see ``docsplit.windowing.windows.split``."""
         return split(self, text, tokens, keep)
 
     def boundaries(self, text: str, tokens: Tokens) -> tuple[Positions, Positions]:

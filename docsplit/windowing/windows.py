@@ -12,13 +12,19 @@ Windows end at anchors, or, if none is in reach, at the boundary with the smalle
   the window that it ends;
 - a document that fits is one window."""
 
+from __future__ import annotations
+
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, TypeAlias
+from itertools import pairwise
+from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from docsplit.windowing.tokens import Side, Tokens
 
 # characters that are counted at once; the interpreter runs no other thread meanwhile
 _PIECE = 1 << 16
@@ -175,3 +181,71 @@ def _last_resort(ids: Ids, words: Positions, start: int, smallest: int, reach: i
         weights = _mix(np.arange(_SHORT_CONTEXT, dtype=np.uint64))
         hashes = _mix((ids[context].astype(np.uint64) * weights).sum(axis=1, dtype=np.uint64))
     return _last_smallest(inside, hashes)
+
+
+BY_TOKENS = Weighing()
+
+
+@dataclass(slots=True)
+class Window:
+    """A window of a document.
+
+    Attributes:
+        start: first character, in code points.
+        end: one past the last character.
+        tokens: tokens of the document in it, without special and prompt tokens.
+        ids: the model's input, with special and prompt tokens, int32.
+        weight: in the document's vector, against the weights of its other windows.
+    """
+
+    start: int
+    end: int
+    tokens: int
+    ids: Ids
+    weight: float
+
+
+class Cutter(Protocol):
+    """What ``split`` needs of a tokenizer."""
+
+    capacity: int
+
+    def boundaries(self, text: str, tokens: Tokens) -> tuple[Positions, Positions]: ...
+
+    def model_input(self, parts: Sequence[Ids]) -> Ids: ...
+
+
+def split(
+    tokenizer: Cutter,
+    text: str,
+    tokens: Tokens,
+    keep: Side | None = None,
+    weighing: Weighing = BY_TOKENS,
+) -> list[Window]:
+    """The windows of a document, in order. A document without tokens has one empty window.
+
+    Args:
+        tokenizer: knows where to cut, and joins parts to the model's input.
+        tokens: tokens of ``text``.
+        keep: make only one window, filled from this end of the document.
+        weighing: gives the windows their weights.
+    """
+    lead, ids = np.split(tokens.ids, [tokens.prompt])
+    total, capacity = len(ids), tokenizer.capacity - len(lead)
+    if total <= capacity:
+        edges = [0, total]
+    elif keep is not None:
+        edges = [0, capacity] if keep == "right" else [total - capacity, total]
+    else:
+        edges = [0, *cut(ids, *tokenizer.boundaries(text, tokens), capacity)]
+    spans, counts, inputs = [], [], []
+    for first, last in pairwise(edges):
+        begin = 0 if first == 0 else int(tokens.starts[tokens.prompt + first])
+        end = len(text) if last == total else int(tokens.starts[tokens.prompt + last])
+        spans.append((begin, end))
+        counts.append(last - first)
+        # a copy, so that the window does not keep the whole document's ids alive
+        inputs.append(tokenizer.model_input((lead, ids[first:last])))
+    weights = weighing.weights(text, spans, counts)
+    every = zip(spans, counts, inputs, weights, strict=True)
+    return [Window(*span, count, made, weight) for span, count, made, weight in every]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from features.files.spool import Spool, Upload
 from features.files.texts import Texts
-from service.embedding import lookup
+from service.embedding import charges
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching import clients
 from service.embedding.batching.clients import Client, overflow
@@ -138,11 +138,11 @@ class Uploads:
             self._ocr,
         )
         progress = Progress(len(upload.names))
-        payer = lookup.payer()
+        payer = charges.payer()
 
         async def work(attempt: Attempt) -> None:
             started = time.monotonic()
-            with lookup.charging(payer):
+            with charges.charging(payer):
                 await add(upload, target, progress, attempt.require)
             if options.find is not None:
                 await attempt.require()

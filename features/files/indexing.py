@@ -17,7 +17,7 @@ from features.files import duplicates
 from features.files.progress import Progress
 from features.files.spool import Upload
 from service import executors
-from service.embedding import lookup
+from service.embedding import charges
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.embedder import UnusableInputError
 from service.errors import EngineFailedError, UnavailableError
@@ -195,7 +195,7 @@ async def _embed(
     progress: Progress,
 ) -> None:
     """Add the encodings of documents to the known ones; refuse those that have none."""
-    await lookup.out_of_debt()
+    await charges.out_of_debt()
     try:
         outcomes = await target.embedder([one.text for one in documents])
     except EngineFailedError:

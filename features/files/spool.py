@@ -34,7 +34,7 @@ class Spool:
 
     Args:
         folder: holds the files; None takes the system's folder for temporary files.
-        capacity: bytes of all uploads; see ``threshold`` for a client's part.
+        capacity: bytes of all uploads; see ``overflow`` for a client's part.
     """
 
     def __init__(self, folder: Path | None, capacity: int) -> None:

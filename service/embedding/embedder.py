@@ -5,13 +5,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from docsplit.windowing.documents import BY_TOKENS, Window, split
 from docsplit.windowing.pooling import UNKNOWN, Vectors, pool
 from docsplit.windowing.tokens import DocumentTokenizer, Side
-from docsplit.windowing.windows import Weighing
-from service.embedding.cache.codec import window_key
-from service.embedding.cache.layers import Source
-from service.embedding.lookup import CachedVectors, charged
+from docsplit.windowing.windows import BY_TOKENS, Ids, Weighing, Window, split
+from service.embedding.batching.batcher import Batcher
+from service.embedding.cache import layers
+from service.embedding.cache.layers import SHARED, Cache, Source, Tenants, window_key
+from service.embedding.charges import charged
 from service.embedding.tokenising import Steps, Tokenising, in_succession
 from service.errors import EmptyError, RequestError, TooLargeError
 from service.tracing.stages import Stage
@@ -155,6 +155,86 @@ class Embedded:
     def truncated(self) -> bool:
         """Whether a text was cut."""
         return self.query_truncated or any(document.truncated for document in self.documents)
+
+
+@dataclass(slots=True)
+class FoundVectors:
+    """Vectors of windows, in the order of the request.
+
+    Attributes:
+        vectors: float32 ``[dimensions]``, unit length, one per window.
+        sources: origin of each vector.
+        looking: seconds spent reading the cache.
+        queued: seconds that the windows computed for this call waited.
+        computing: seconds spent computing them.
+    """
+
+    vectors: list[Vectors]
+    sources: list[Source]
+    looking: float = 0.0
+    queued: float = 0.0
+    computing: float = 0.0
+
+
+class CachedVectors:
+    """Vectors of windows from the cache; the batcher computes those that are missing.
+
+    Args:
+        cache: vectors of windows seen before.
+        batcher: computes windows.
+        tenants: decides which clients share entries of the cache.
+    """
+
+    def __init__(self, cache: Cache, batcher: Batcher, tenants: Tenants = SHARED) -> None:
+        self._cache = cache
+        self._batcher = batcher
+        self._tenants = tenants
+
+    @property
+    def queued_tokens(self) -> int:
+        """Tokens waiting for the engine."""
+        return self._batcher.queued_tokens
+
+    async def get(
+        self, keys: Sequence[bytes], windows: Sequence[Ids], deadline: float
+    ) -> FoundVectors:
+        """Vectors of windows.
+
+        Args:
+            keys: ``window_key`` of each window; may repeat.
+            windows: model inputs, special tokens included.
+            deadline: on ``time.monotonic``'s clock.
+
+        Raises:
+            OverloadedError, DeadlineError, EngineFailedError: from the batcher.
+        """
+        names = self._tenants.own(keys)
+        ids = dict(zip(names, windows, strict=True))
+        result = FoundVectors([], [])
+
+        async def compute(missing: Sequence[bytes]) -> Vectors:
+            lookup.stop()
+
+            # keep the vectors of a failed request, so that a repetition need not compute them
+            def keep(positions: Sequence[int], vectors: Vectors) -> None:
+                self._cache.keep([missing[position] for position in positions], vectors)
+
+            work = [ids[key] for key in missing]
+            computed = await self._batcher.compute(work, deadline, keep)
+            result.queued += computed.queued
+            result.computing += computed.computing
+            return computed.vectors
+
+        with Stage("cache") as lookup:
+            held = await self._cache.get(names, compute, lasting=layers.is_stored())
+            for name in names:
+                vector, source = held[name]
+                result.vectors.append(vector)
+                result.sources.append(source)
+            counts = {f"docsplit.cache.{s}": result.sources.count(s) for s in Source}
+            lookup.note(counts)
+        result.looking = lookup.seconds
+        return result
 
 
 class Embedder:

@@ -8,8 +8,9 @@ from docsplit.windowing.pairs import Behind, PairTokenizer
 from docsplit.windowing.tokens import Side
 from docsplit.windowing.windows import Ids
 from service.embedding.batching.batcher import Batcher
-from service.embedding.batching.jobs import Model
+from service.embedding.batching.queue import Model
 from service.embedding.cache.layers import Source
+from service.embedding.charges import charged
 from service.embedding.embedder import (
     Document,
     DocumentWindow,
@@ -18,7 +19,6 @@ from service.embedding.embedder import (
     TooLongError,
     UnusableInputError,
 )
-from service.embedding.lookup import charged
 from service.embedding.tokenising import Steps, Tokenising, in_succession
 from service.errors import TooLargeError
 from service.tracing.stages import Stage

@@ -499,7 +499,7 @@ async def whole(index: Index, document_id: str) -> tuple[Record, int]:
     return record, row["updated"]
 
 
-# columns that ``of`` needs
+# columns for ``characters`` and ``sizes_of``
 SIZE_COLUMNS = ["id", "window_ends"]
 # characters of texts and bytes of windows that are read at a time, besides those of one document
 READ_BYTES = 8 * 2**20
@@ -513,7 +513,7 @@ def characters(found: pa.Table) -> dict[str, int]:
     """Characters of the texts of documents, by id.
 
     Args:
-        found: with ``COLUMNS``.
+        found: with ``SIZE_COLUMNS``.
     """
     lengths, _ = row_cache.lengths(found["window_ends"])
     return dict(zip(texts(found["id"]), lengths.tolist(), strict=True))
@@ -530,7 +530,7 @@ def sizes_of(found: pa.Table, width: int, *parts: Part) -> dict[str, int]:
     """Characters and bytes of some parts of documents, by id; only texts and windows count.
 
     Args:
-        found: with ``COLUMNS``.
+        found: with ``SIZE_COLUMNS``.
         width: bytes of a window.
         parts: of the documents.
     """

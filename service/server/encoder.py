@@ -23,11 +23,9 @@ from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.shares import Shares
 from service.embedding.cache.codec import Codec
-from service.embedding.cache.layers import Cache, Tenants
-from service.embedding.cache.process import ProcessCache
+from service.embedding.cache.layers import Cache, ProcessCache, Tenants
 from service.embedding.calibration import Calibration, calibrate, splits
-from service.embedding.embedder import Embedder
-from service.embedding.lookup import CachedVectors
+from service.embedding.embedder import CachedVectors, Embedder
 from service.embedding.prompts import resolve
 from service.metrics import Metrics
 from service.settings import Settings

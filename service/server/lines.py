@@ -24,7 +24,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from service import executors, memory, precedence
-from service.embedding import lookup
+from service.embedding import charges
 from service.embedding.embedder import Document, Embedded
 from service.embedding.prompts import resolve
 from service.errors import (
@@ -549,7 +549,7 @@ class LineAnswers(Response):
         """Wait for the rates of the key; ``again``: these lines count as another request."""
         try:
             async with asyncio.timeout(self._lines.seconds):
-                await lookup.out_of_debt()
+                await charges.out_of_debt()
                 if again:
                     await next_request(scope)
         except TimeoutError:

@@ -14,7 +14,7 @@ from docsplit.engines.interface import Engine, warm_up
 from docsplit.engines.onnx import reserve
 from docsplit.windowing.pairs import PairTokenizer
 from service.embedding.batching.batcher import Batcher
-from service.embedding.batching.jobs import Model
+from service.embedding.batching.queue import Model
 from service.embedding.reranker import Reranker
 from service.embedding.tokenising import Tokenising
 from service.metrics import Metrics

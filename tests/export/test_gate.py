@@ -15,7 +15,8 @@ import pytest
 
 from docsplit.bundles.format import Bundle, digest, load, seal
 from docsplit.bundles.manifest import MANIFEST, BundleError, Manifest
-from docsplit.windowing.documents import Window, read
+from docsplit.windowing.vectors import read
+from docsplit.windowing.windows import Window
 from export import fp16, gate, texts
 from export.__main__ import main
 from export.engines import Inputs

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from docsplit.engines.choice import Arithmetic, EngineName
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client, working_for
-from service.embedding.batching.jobs import BatchReport
+from service.embedding.batching.queue import BatchReport
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from tests.conftest import until
 

@@ -14,8 +14,7 @@ import redis
 
 from docsplit.windowing.pooling import Vectors, normalise
 from service.embedding.cache.codec import Codec
-from service.embedding.cache.layers import FEW_WINDOWS, Cache, Source
-from service.embedding.cache.process import ProcessCache
+from service.embedding.cache.layers import FEW_WINDOWS, Cache, ProcessCache, Source
 from service.embedding.cache.shared import Breaker, SharedCache
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer

@@ -18,8 +18,7 @@ import pytest
 from docsplit.windowing.pooling import Vectors, normalise
 from service.embedding.cache import layers
 from service.embedding.cache.codec import Codec, Fault
-from service.embedding.cache.layers import Cache, Source
-from service.embedding.cache.process import ProcessCache
+from service.embedding.cache.layers import Cache, ProcessCache, Source
 from service.embedding.cache.shared import SharedCache
 from tests.conftest import Server, serving, wait_until
 from tests.redis_server import RedisServer

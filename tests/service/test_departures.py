@@ -17,10 +17,8 @@ from docsplit.windowing.tokens import SIZE as PIECE
 from docsplit.windowing.tokens import DocumentTokenizer, Side, Tokens
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client, working_for
-from service.embedding.cache.layers import Cache, Source
-from service.embedding.cache.process import ProcessCache
-from service.embedding.embedder import Embedder
-from service.embedding.lookup import CachedVectors
+from service.embedding.cache.layers import Cache, ProcessCache, Source
+from service.embedding.embedder import CachedVectors, Embedder
 from service.errors import EngineFailedError
 from tests.conftest import until
 

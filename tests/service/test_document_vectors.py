@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from docsplit.bundles.format import DEFAULT_BUNDLE
-from docsplit.windowing.documents import Wide, document_vectors, pad, read
 from docsplit.windowing.pooling import Vectors
 from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.vectors import Wide, document_vectors, pad, read
 from docsplit.windowing.windows import Weighing
 
 WINDOW = 16

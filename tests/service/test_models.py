@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 from docsplit.engines.choice import Arithmetic, EngineName
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.clients import Client
-from service.embedding.batching.jobs import BatchReport, Job, Model
-from service.embedding.batching.queue import WindowQueue
+from service.embedding.batching.queue import BatchReport, Job, Model, WindowQueue
 from service.server.reranking import relative_cost
 
 ENCODES, RANKS = Client("encodes"), Client("ranks")

@@ -13,8 +13,7 @@ from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.windows import cut
 from service.embedding.batching.clients import UNNAMED, Client
-from service.embedding.batching.jobs import Job
-from service.embedding.batching.queue import WindowQueue
+from service.embedding.batching.queue import Job, WindowQueue
 
 BUDGET = 2048
 # fixed cost of a batch, in tokens

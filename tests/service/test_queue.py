@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from service.embedding.batching.clients import UNNAMED, Client
-from service.embedding.batching.jobs import Job
-from service.embedding.batching.queue import MIX, OVERHEAD, WindowQueue
+from service.embedding.batching.queue import MIX, OVERHEAD, Job, WindowQueue
 
 
 def job(

@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from service.embedding.batching.clients import BACKGROUND, Client, overflow
-from service.embedding.batching.jobs import Job, Window
-from service.embedding.batching.queue import WindowQueue
+from service.embedding.batching.queue import Job, Window, WindowQueue
 
 FLOOD, OTHER, THIRD = Client("flood"), Client("other"), Client("third")
 FOR_EVER = 1e9

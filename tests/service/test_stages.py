@@ -16,8 +16,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 
 from docsplit.windowing.pooling import Vectors
 from service.embedding.batching.batcher import Batcher
-from service.embedding.cache.layers import Cache
-from service.embedding.cache.process import ProcessCache
+from service.embedding.cache.layers import Cache, ProcessCache
 from service.errors import DeadlineError, EngineFailedError
 from service.tracing.exporter import RecordedSpan
 from service.tracing.stages import Stage, current, record

@@ -18,9 +18,8 @@ from docsplit.windowing.windows import Ids
 from service.configuration import load
 from service.embedding.batching.batcher import Computed
 from service.embedding.batching.clients import BACKGROUND, Client, working_for
-from service.embedding.cache.layers import Cache, Source, Tenants
-from service.embedding.cache.process import ProcessCache
-from service.embedding.lookup import CachedVectors
+from service.embedding.cache.layers import Cache, ProcessCache, Source, Tenants
+from service.embedding.embedder import CachedVectors
 from service.keys import file
 from service.server.edge.rights import KEY, by_token, identify
 from service.settings import Settings

@@ -13,8 +13,8 @@ import torch
 from docsplit.bundles import format as bundle
 from docsplit.bundles.manifest import TOKENIZER
 from docsplit.engines.choice import ArithmeticWish, choose, detect
-from docsplit.windowing.documents import Wide, document_vectors, read
 from docsplit.windowing.tokens import DocumentTokenizer
+from docsplit.windowing.vectors import Wide, document_vectors, read
 from docsplit.windowing.windows import Weighing
 from export.engines import named, open_chosen
 from export.requirements import absence, positions

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from docsplit.windowing.documents import pad
+from docsplit.windowing.vectors import pad
 from training.batches import Neighbourhood, plan_chunks, shared
 from training.cache import TokenCache
 from training.links import HardNegatives, LinkedViews, LinkGraph

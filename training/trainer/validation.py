@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812 - torch's own convention
 from torch import Tensor
 
-from docsplit.windowing.documents import pad
+from docsplit.windowing.vectors import pad
 from training.batches import plan_chunks, shared
 from training.cache import Numbers, TokenCache
 from training.encoder import Encoder

@@ -15,11 +15,10 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from docsplit.windowing.documents import pad
+from docsplit.windowing.vectors import pad
 from service.embedding.batching import clients
 from service.embedding.batching.clients import overflow
-from service.embedding.batching.jobs import BatchReport, Ids, Job, Model, Window
-from service.embedding.batching.queue import WindowQueue
+from service.embedding.batching.queue import BatchReport, Ids, Job, Model, Window, WindowQueue
 from service.embedding.batching.shares import Shares, Turn
 from service.errors import DeadlineError, EngineFailedError, OverloadedError
 from service.tracing import stages
@@ -76,7 +75,7 @@ class Batcher:
         engine: computes ``engine.streams`` batches at once.
         batch_tokens: most padded tokens in a batch.
         queue_tokens: tokens of one client that may wait while no other client waits. The tokens of
-            all clients may reach twice that; see ``threshold``. The batcher refuses work beyond,
+            all clients may reach twice that; see ``overflow``. The batcher refuses work beyond,
             unless nothing waits.
         age_limit: see ``WindowQueue``.
         pad_token_id: fills shorter windows.

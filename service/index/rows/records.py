@@ -217,6 +217,6 @@ def tombstones(updated: Mapping[str, int], schema: pa.Schema) -> pa.Table:
 
 
 def windows(blob: bytes | None, ends: list[int]) -> Windows:
-    """Windows from one of ``vectors.blobs``; the vectors are float32 ``[windows, dimensions]``."""
+    """Windows from one of ``window_blobs``; the vectors are float32 ``[windows, dimensions]``."""
     matrix = np.frombuffer(blob or b"", dtype="<f2").reshape(len(ends), -1)
     return Windows(matrix.astype(np.float32), ends)

@@ -84,7 +84,7 @@ def create(
     ``updated`` is when a client wrote or deleted the document, in microseconds since the epoch. A
     deleted document stays as a row with ``deleted`` and without content as long as a stale copy of
     it may come from another generation. ``OPTIONAL`` are columns that tables of earlier versions
-    lack; ``service.index.rows.derived`` and ``outline`` describe them.
+    lack; ``service.index.rows.derived`` describes them.
     """
     return pa.schema(
         [

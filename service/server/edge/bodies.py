@@ -43,7 +43,7 @@ _UPLOAD_HINT = " (max_upload_bytes): send fewer files a request"
 # bytes of an upload that are in memory, before they are on disk
 _UPLOAD_MEMORY = 4 << 20
 # routes that read their bodies as they arrive: files, and lines of JSON
-_UPLOADS = re.compile("/indexes/[^/]+/files|/read|/jobs/embed")
+_UPLOADS = re.compile("/indexes/[^/]+/files|/read")
 _BY_LINES = {"/embed"}
 
 
@@ -66,7 +66,7 @@ class Inflight:
     """Memory reserved for requests in progress: limited, and shared among clients.
 
     Args:
-        capacity: bytes for all requests; see ``threshold`` for a client's part.
+        capacity: bytes for all requests; see ``overflow`` for a client's part.
     """
 
     def __init__(self, capacity: int) -> None:

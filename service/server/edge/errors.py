@@ -180,7 +180,7 @@ def translate(error: Exception, fields: Container[str] = frozenset()) -> Service
 
 
 def install(app: FastAPI) -> None:
-    """Answer the exceptions that routes raise. ``Guard`` answers unexpected ones."""
+    """Answer the exceptions that routes raise. ``Edge`` answers unexpected ones."""
 
     async def handle(request: Request, error: Exception) -> Response:
         answer = translate(error, _fields(request.app))
@@ -192,7 +192,7 @@ def install(app: FastAPI) -> None:
     async def handle_store(request: Request, error: Exception) -> Response:
         fault = await request.app.state.service.store.fault(error)
         if fault is None:
-            # not a fault of the store: ``Guard`` answers it
+            # not a fault of the store: ``Edge`` answers it
             raise error
         return await handle(request, fault)
 

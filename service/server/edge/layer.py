@@ -30,7 +30,7 @@ from uvicorn.middleware.proxy_headers import ProxyHeadersMiddleware
 from service import executors, precedence
 from service.embedding.batching.clients import working_for
 from service.embedding.cache.answers import Answer
-from service.embedding.lookup import charged, charging
+from service.embedding.charges import charged, charging
 from service.errors import MalformedError, NotFoundError, RequestError, ServiceError
 from service.server.edge import connections, deadline
 from service.server.edge.bodies import ROOM, Bodies, Body, Inflight, stated_length
