@@ -6,14 +6,18 @@ One replica never reaches Redis, and one never reaches the index; callers must n
 from __future__ import annotations
 
 import itertools
+import json
 import signal
+import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 import numpy as np
@@ -242,6 +246,46 @@ def test_streams_pass_the_balancers(cluster: Cluster, name: str) -> None:
         found = [*client.embed_stream(TEXTS * 20)]
     assert np.allclose(np.asarray(found[:40]), cluster.right[0], atol=2e-4)
     assert len(found) == 800
+
+
+def by_lines(url: str, body: Iterable[bytes] | bytes) -> Iterator[dict[str, Any]]:
+    """Send chunks of lines; yields the results while they arrive."""
+    headers = {"content-type": "application/x-ndjson"}
+    with httpx.stream("POST", f"{url}/embed", content=body, headers=headers, timeout=60) as answer:
+        yield from map(json.loads, answer.iter_lines())
+
+
+def test_haproxy_passes_lines_both_ways_while_they_arrive(cluster: Cluster) -> None:
+    parts = urlsplit(cluster.urls["haproxy"])
+    with (
+        socket.create_connection((parts.hostname, parts.port), timeout=60) as sent,
+        sent.makefile("rb") as answer,
+    ):
+        head = "POST /embed HTTP/1.1\r\nhost: x\r\ntransfer-encoding: chunked\r\n"
+        sent.sendall(f"{head}content-type: application/x-ndjson\r\n\r\n".encode())
+        for number in range(3):
+            # without this answer the client sends no further line
+            sent.sendall(b'4\r\n"a"\n\r\n')
+            while b'"index":%d,' % number not in answer.readline():
+                pass
+        sent.sendall(b"0\r\n\r\n")
+        while b'{"lines":3,"errors":0' not in answer.readline():
+            pass
+
+
+def test_haproxy_bounds_only_the_size_of_other_bodies(cluster: Cluster) -> None:
+    blank = b" " * 65_535 + b"\n"
+    body = [b'"first"\n', *[blank] * 300, b'"last"\n']
+    whole = b"".join(body)
+    for content in (body, whole):
+        *vectors, last = by_lines(cluster.urls["haproxy"], content)
+        assert (len(vectors), last["lines"], last["errors"]) == (2, 2, 0)
+    # nginx bounds lines, too
+    for name, kind in (("haproxy", "application/json"), ("nginx", "application/x-ndjson")):
+        answer = httpx.post(
+            f"{cluster.urls[name]}/embed", content=whole, headers={"content-type": kind}
+        )
+        assert answer.status_code == 413
 
 
 @pytest.mark.parametrize("name", ["haproxy", "nginx"])

@@ -24,6 +24,7 @@ pytestmark = pytest.mark.skipif(
 
 BALANCERS = {"haproxy": haproxy, "nginx": nginx}
 SMALL, LARGE = 200_000, 1_000_000
+LINES = "application/x-ndjson"
 both = pytest.mark.parametrize("name", BALANCERS)
 
 
@@ -36,14 +37,20 @@ class Cluster:
     orders: Orders = field(default_factory=Orders)
 
     def ask(
-        self, order: str = "", size: int = 10, *, method: str = "POST", chunked: bool = False
+        self,
+        order: str = "",
+        size: int = 10,
+        *,
+        method: str = "POST",
+        chunked: bool = False,
+        kind: str = "application/json",
     ) -> httpx.Response:
         def parts() -> Iterator[bytes]:
             for _ in range(10):
                 yield b" " * (size // 10)
 
         content = parts() if chunked else b" " * size
-        headers = {ORDER: order} if order else {}
+        headers = {"content-type": kind} | ({ORDER: order} if order else {})
         return self.client.request(method, "/embed", content=content, headers=headers)
 
     @property
@@ -90,9 +97,25 @@ def test_a_request_that_kills_replicas_reaches_few(
 
 
 @both
-def test_a_small_request_survives_the_death_of_its_replica(name: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("size", "chunked", "reached"), [(SMALL, False, 2), (LARGE, False, 1), (LARGE, True, 1)]
+)
+def test_lines_that_kill_replicas_reach_few(
+    name: str, size: int, chunked: bool, reached: int, tmp_path: Path
+) -> None:
+    with balanced(name, tmp_path) as cluster:
+        assert cluster.ask("die", size, chunked=chunked, kind=LINES).status_code == 502
+        assert cluster.orders.seen["die"] == reached
+        cluster.check_serves()
+
+
+@both
+@pytest.mark.parametrize("kind", ["application/json", LINES])
+def test_a_small_request_survives_the_death_of_its_replica(
+    name: str, kind: str, tmp_path: Path
+) -> None:
     with balanced(name, tmp_path, most={"die": 1}) as cluster:
-        answer = cluster.ask("die", SMALL)
+        answer = cluster.ask("die", SMALL, kind=kind)
         assert answer.status_code == 200
         assert cluster.orders.seen["die"] == 2
         assert cluster.living == 2
