@@ -157,10 +157,6 @@ class Uploads:
         name = upload.client.name
         return await self._runner.begin(Task("files", options.index, name, progress, work, ended))
 
-    async def close(self) -> None:
-        """End the reading of files whose texts requests wait for."""
-        await self.texts.close()
-
     def _leave(self, client: Client) -> None:
         self._places[client] -= 1
         if not self._places[client]:

@@ -39,7 +39,7 @@ class Files(Feature):
 
     async def stop(self) -> None:
         """End the reading of files."""
-        await self.uploads.close()
+        await self.uploads.texts.close()
 
 
 FEATURE = Files

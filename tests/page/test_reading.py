@@ -35,10 +35,12 @@ LEASE = Source(
 
 @pytest.fixture(scope="module")
 def lease(service: Server) -> Iterator[str]:
-    """The name of an index with a PDF."""
+    """The name of an index with a PDF, and with a note of common words."""
     with httpx.Client(base_url=service.url, headers=HEADERS, timeout=60) as client:
         assert client.put("/indexes/leases", json={}).is_success
-        job = client.post("/indexes/leases/files", files={"files": ("lease.pdf", pdf(LEASE)[0])})
+        note = b"The tenant has the keys of the house."
+        files = [("files", ("lease.pdf", pdf(LEASE)[0])), ("files", ("note.txt", note))]
+        job = client.post("/indexes/leases/files", files=files)
         wait_until(lambda: client.get(f"/jobs/{job.json()['id']}").json()["ended"], 60)
         yield "leases"
         client.delete("/indexes/leases")
@@ -51,25 +53,30 @@ def lease(service: Server) -> Iterator[str]:
 def test_an_answer_opens_at_its_page_with_the_passage_marked(
     tab: Tab, service: Server, lease: str
 ) -> None:
-    tab.open(f"{service.url}/#/{lease}/search?q=deposit+returns+six+months")
+    tab.open(f"{service.url}/#/{lease}/search?q=the+deposit+is+returned")
     tab.wait("document.querySelector('.best .where a')")
+    # the passage begins above the heading
     assert tab.text(".best .where") == "Deposit · page 2"
+    assert not tab.text(".best blockquote").startswith("Deposit")
     quoted = " ".join(tab.text(".best blockquote").removesuffix(" …").split())
-    assert ANSWER in quoted
     tab.click(".best .where a")
     tab.wait("document.querySelector('.words mark')")
     marks = "[...document.querySelectorAll('.words mark')].map((e) => e.textContent)"
     passage = "".join(tab.run(marks))
     assert " ".join(passage.split()) == quoted
     # the lines of a paragraph are one
-    assert ANSWER in passage
+    before, heading, answer = passage.split("\n")
+    assert before.endswith("from then on.")
+    assert heading == "Deposit"
+    assert ANSWER.startswith(answer)
+    assert len(answer) > 50
     seen = "document.querySelector('.words mark').getBoundingClientRect()"
     tab.wait(f"{seen}.top >= 0 && {seen}.top < innerHeight")
     # page 2 begins above the passage, in the middle of a part
     assert tab.text(".page-start") == "page 2"
-    before = "document.querySelector('.page-start').compareDocumentPosition("
-    before += "document.querySelector('.words mark')) & Node.DOCUMENT_POSITION_FOLLOWING"
-    assert tab.run(before)
+    above = "document.querySelector('.page-start').compareDocumentPosition("
+    above += "document.querySelector('.words mark')) & Node.DOCUMENT_POSITION_FOLLOWING"
+    assert tab.run(above)
     edges = tab.run("[...document.querySelectorAll('.edge span')].map((e) => e.textContent)")
     assert {edge.split(" · ")[-1] for edge in edges} == {"page 1", "page 2"}
     # the control: without an answer nothing is marked

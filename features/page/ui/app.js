@@ -44,7 +44,12 @@ async function show() {
     choose(index);
     if (!names.length) return void fill(main, noIndexes(), fresh());
     if (!index) return void location.replace(address(names[0], "search"));
-    if (described.asked !== index) described = { ...(await get(below(index))), asked: index };
+    if (described.asked !== index) {
+      const found = await get(below(index)).catch((error) => {
+        throw error.status === 404 ? Object.assign(new Error("There is no collection of that name. Choose one above."), { status: 404 }) : error;
+      });
+      described = { ...found, asked: index };
+    }
     if (signal.aborted) return;
     const [title, render] = VIEWS[view] ?? VIEWS.search;
     document.title = `${title} · ${index} · docsplit`;

@@ -16,7 +16,7 @@ from lancedb.query import FullTextOperator as Op
 
 from docsplit.ranking import passages as ranking
 from docsplit.ranking.fusion import fuse
-from docsplit.ranking.words import lined
+from docsplit.ranking.words import lined, placed
 from docsplit.windowing.pooling import Vectors, normalise
 from service import executors
 from service.errors import InvalidError
@@ -324,8 +324,8 @@ class Passage:
         words: share of the query's words that it contains, by weight, 0 to 1.
         snippet: characters ``[start, end)`` of its part that fits the query's words best.
         text: of that part.
-        page: that the part begins on, from 1; None if the document has no pages.
-        heading: above the part's first character; None if there is none.
+        page: of the part's weightiest word, from 1; None if the document has no pages.
+        heading: the last one up to that word; None if there is none.
     """
 
     start: int
@@ -579,8 +579,11 @@ def _passages(text: str, known: Outline, scored: Scored, asked: Asked, form: For
     found = []
     for place, start, end in _best(scored, form):
         first, last = ranking.snippet(text, start, end, form.characters, asked.terms)
-        # blank lines may stand before a heading
-        begins = last - len(text[first:last].lstrip())
+        # Where its weightiest word stands: the end of another section may precede it. Without one,
+        # its beginning; blank lines may stand before a heading.
+        weights, blank = asked.terms.weights, last - first - len(text[first:last].lstrip())
+        said = placed(text[first:last], weights.keys())
+        at = first + max(said, key=lambda one: weights[one[0]], default=("", blank))[1]
         each = (scored.scores, scored.cosines, scored.shares)
         score, cosine, share = (float(of[place]) for of in each)
         found.append(
@@ -592,8 +595,8 @@ def _passages(text: str, known: Outline, scored: Scored, asked: Asked, form: For
                 words=share,
                 snippet=(first, last),
                 text=text[first:last],
-                page=known.page(begins),
-                heading=known.heading(begins),
+                page=known.page(at),
+                heading=known.heading(at),
             )
         )
     return found

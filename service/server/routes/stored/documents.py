@@ -396,10 +396,9 @@ async def list_windows(request: Request, name: Name, document_id: DocumentId) ->
         index = await inference.open_index(request, name)
         from service.index.documents import windows_of
 
-        there = await index.has(f"{document_id}/windows")
-        found = None if there else await windows_of(index, document_id)
-    if found is None:
-        return await get_document(request, name, f"{document_id}/windows")
+        if await index.has(f"{document_id}/windows"):
+            return await get_document(request, name, f"{document_id}/windows")
+        found = await windows_of(index, document_id)
     places = [found.place(i) for i in range(len(found.ends))]
     return json_response({"windows": places, "pages": found.outline.pages})
 
@@ -565,7 +564,6 @@ async def list_documents(
         from service.index.query import listing
 
         page = await listing.page(index, after, limit)
-
     return json_response({"documents": [_head(one) for one in page.heads], "next": page.next})
 
 

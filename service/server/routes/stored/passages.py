@@ -68,8 +68,8 @@ class PassageOut(Span):
     score: float = Field(description="the mode's ranking score")
     cosine: float
     words: float = Field(description="share of the query's words in it, by their weight")
-    page: int | None = Field(description="where the snippet begins, from 1")
-    heading: str | None = Field(description="the last one above the snippet's beginning")
+    page: int | None = Field(description="of the snippet's weightiest word of the query, from 1")
+    heading: str | None = Field(description="the last one up to that word")
     snippet: SnippetOut
 
 
@@ -103,7 +103,6 @@ async def find_passages(request: Request, body: PassagesRequest) -> Response:
             query = await part_of(index, body.id, body.start, body.end)
         else:
             query, headers = await inference.query(request, index, body)
-
         query = replace(query, reserve=inference.reserving_heads(request))
         form = Form(body.top_k, body.passages, body.snippet_characters)
         with Stage("search") as stage:
