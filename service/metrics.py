@@ -21,11 +21,75 @@ from service.embedding.cache.layers import Source
 from service.embedding.embedder import Embedded
 from service.errors import ERRNOS, OBJECT_STORE
 from service.executors import Pool
-from service.model_metrics import ModelMetrics
 
 _SECONDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120)
 # the source of windows in a repeated answer
 ANSWER = "answer"
+_MODEL = ("model",)
+
+
+class ModelMetrics:
+    """Metrics with the name of a bundle as the label ``model``.
+
+    Args:
+        registry: of the process.
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        counter = partial(Counter, registry=registry)
+        gauge = partial(Gauge, registry=registry)
+        self.documents = counter(
+            "docsplit_model_documents_total", "Documents embedded by this bundle", _MODEL
+        )
+        self._tokens = counter(
+            "docsplit_model_tokens_total", "Tokens run through the engine of this bundle", _MODEL
+        )
+        self._busy = counter(
+            "docsplit_model_busy_seconds_total",
+            "Time of all batches of this bundle, those of parallel streams added up",
+            _MODEL,
+        )
+        self._queue_tokens = gauge(
+            "docsplit_model_queue_tokens", "Tokens waiting for the engine of this bundle", _MODEL
+        )
+        self._loaded = gauge(
+            "docsplit_model_loaded", "1 while the engine of this bundle is in memory", _MODEL
+        )
+        self._memory_bytes = gauge(
+            "docsplit_model_memory_bytes",
+            "Estimate of the memory that this bundle takes once it is loaded",
+            _MODEL,
+        )
+        self._engine = Info(
+            "docsplit_model",
+            "Engine, precision, device and revision of a loaded bundle",
+            _MODEL,
+            registry=registry,
+        )
+
+    def watch(
+        self,
+        model: str,
+        *,
+        memory_bytes: int,
+        loaded: Callable[[], bool],
+        queue_tokens: Callable[[], float],
+    ) -> None:
+        """Read these values of a bundle at every scrape."""
+        self._memory_bytes.labels(model).set(memory_bytes)
+        self._loaded.labels(model).set_function(loaded)
+        self._queue_tokens.labels(model).set_function(queue_tokens)
+        for counter in (self.documents, self._tokens, self._busy):
+            counter.labels(model)
+
+    def engine(self, model: str, facts: Mapping[str, str]) -> None:
+        """Show what a bundle runs on."""
+        self._engine.labels(model).info(dict(facts))
+
+    def batch(self, report: BatchReport, model: str) -> None:
+        """Count one batch."""
+        self._tokens.labels(model).inc(report.tokens)
+        self._busy.labels(model).inc(report.seconds)
 
 
 class Metrics:
@@ -36,250 +100,177 @@ class Metrics:
         self.registry = CollectorRegistry()
         ProcessCollector(registry=self.registry)
         PlatformCollector(registry=self.registry)
-        self.requests = Counter(
+        counter = partial(Counter, registry=self.registry)
+        gauge = partial(Gauge, registry=self.registry)
+        histogram = partial(Histogram, registry=self.registry, buckets=_SECONDS)
+        info = partial(Info, registry=self.registry)
+        self.requests = counter(
             "docsplit_requests_total",
             "Requests answered, by route, method and status (499: the client left first)",
             ("route", "method", "status"),
-            registry=self.registry,
         )
-        self.request_seconds = Histogram(
+        self.request_seconds = histogram(
             "docsplit_request_seconds",
             "Time from the request's head to the end of the answer",
             ("route", "method"),
-            buckets=_SECONDS,
-            registry=self.registry,
         )
-        self.stage_seconds = Histogram(
-            "docsplit_stage_seconds",
-            "Time an inference request spent in each stage",
-            ("stage",),
-            buckets=_SECONDS,
-            registry=self.registry,
+        self.stage_seconds = histogram(
+            "docsplit_stage_seconds", "Time an inference request spent in each stage", ("stage",)
         )
-        self.documents = Counter(
-            "docsplit_documents_total", "Documents embedded", registry=self.registry
-        )
-        self.windows = Counter(
+        self.documents = counter("docsplit_documents_total", "Documents embedded")
+        self.windows = counter(
             "docsplit_windows_total",
             "Windows of embedded documents, by where their vectors came from",
             ("source",),
-            registry=self.registry,
         )
         for source in (*Source, ANSWER):
             self.windows.labels(source)
-        self.tokens = Counter(
-            "docsplit_tokens_total", "Tokens run through the engine", registry=self.registry
+        self.tokens = counter("docsplit_tokens_total", "Tokens run through the engine")
+        self.padded_tokens = counter(
+            "docsplit_padded_tokens_total", "Tokens run through the engine, padding included"
         )
-        self.padded_tokens = Counter(
-            "docsplit_padded_tokens_total",
-            "Tokens run through the engine, padding included",
-            registry=self.registry,
+        self.padding_waste = gauge(
+            "docsplit_padding_waste_ratio", "Share of padding in all tokens computed so far"
         )
-        self.padding_waste = Gauge(
-            "docsplit_padding_waste_ratio",
-            "Share of padding in all tokens computed so far",
-            registry=self.registry,
-        )
-        self.batch_windows = Histogram(
+        self.batch_windows = histogram(
             "docsplit_batch_windows",
             "Windows per batch",
             buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256),
-            registry=self.registry,
         )
-        self.batch_seconds = Histogram(
-            "docsplit_batch_seconds",
-            "Time the engine took for a batch",
-            buckets=_SECONDS,
-            registry=self.registry,
+        self.batch_seconds = histogram("docsplit_batch_seconds", "Time the engine took for a batch")
+        self.queue_tokens = gauge("docsplit_queue_tokens", "Tokens waiting for the engine")
+        self.queue_age = gauge(
+            "docsplit_queue_age_seconds", "How long the oldest waiting request has waited"
         )
-        self.queue_tokens = Gauge(
-            "docsplit_queue_tokens", "Tokens waiting for the engine", registry=self.registry
-        )
-        self.queue_age = Gauge(
-            "docsplit_queue_age_seconds",
-            "How long the oldest waiting request has waited",
-            registry=self.registry,
-        )
-        self.reranker = Info(
+        self.reranker = info(
             "docsplit_reranker",
             "Engine, precision, model and revision of the re-ranker; absent without one",
-            registry=self.registry,
         )
-        self.reranker_texts = Counter(
-            "docsplit_reranker_texts_total",
-            "Texts that the re-ranker scored",
-            registry=self.registry,
+        self.reranker_texts = counter(
+            "docsplit_reranker_texts_total", "Texts that the re-ranker scored"
         )
-        self.reranker_windows = Counter(
-            "docsplit_reranker_windows_total", "Windows of these texts", registry=self.registry
-        )
-        self.reranker_tokens = Counter(
+        self.reranker_windows = counter("docsplit_reranker_windows_total", "Windows of these texts")
+        self.reranker_tokens = counter(
             "docsplit_reranker_tokens_total",
             "Tokens run through the re-ranker, with the repeated query",
-            registry=self.registry,
         )
-        self.reranker_padded_tokens = Counter(
+        self.reranker_padded_tokens = counter(
             "docsplit_reranker_padded_tokens_total",
             "Tokens run through the re-ranker, padding included",
-            registry=self.registry,
         )
-        self.reranker_batch_seconds = Histogram(
-            "docsplit_reranker_batch_seconds",
-            "Time the re-ranker took for a batch",
-            buckets=_SECONDS,
-            registry=self.registry,
+        self.reranker_batch_seconds = histogram(
+            "docsplit_reranker_batch_seconds", "Time the re-ranker took for a batch"
         )
-        self.tokens_per_second = Gauge(
+        self.tokens_per_second = gauge(
             "docsplit_tokens_per_second",
             "Measured tokens per second that the engine computes while it is busy",
-            registry=self.registry,
         )
-        self.inflight_bytes = Gauge(
-            "docsplit_inflight_bytes", "Memory reserved for requests", registry=self.registry
-        )
-        self.cache_bytes = Gauge(
-            "docsplit_cache_bytes", "Memory of cached vectors and answers", registry=self.registry
-        )
-        self.index_cache_bytes = Gauge(
-            "docsplit_index_cache_bytes", "Memory of indexes' caches", registry=self.registry
-        )
-        self.cache_up = Gauge(
+        self.inflight_bytes = gauge("docsplit_inflight_bytes", "Memory reserved for requests")
+        self.cache_bytes = gauge("docsplit_cache_bytes", "Memory of cached vectors and answers")
+        self.index_cache_bytes = gauge("docsplit_index_cache_bytes", "Memory of indexes' caches")
+        self.cache_up = gauge(
             "docsplit_cache_up",
             "1 while the configured external cache answers, 0 while the service does not use it",
             ("layer",),
-            registry=self.registry,
         )
-        self.cache_errors = Counter(
+        self.cache_errors = counter(
             "docsplit_cache_errors_total",
             "Failed calls to Redis, damaged or forged values, and dropped writes",
             ("kind",),
-            registry=self.registry,
         )
-        self.index_commits = Counter(
-            "docsplit_index_commits_total", "Commits to indexes", registry=self.registry
+        self.index_commits = counter("docsplit_index_commits_total", "Commits to indexes")
+        self.index_documents = counter(
+            "docsplit_index_documents_total", "Documents written and deleted by commits"
         )
-        self.index_documents = Counter(
-            "docsplit_index_documents_total",
-            "Documents written and deleted by commits",
-            registry=self.registry,
-        )
-        self.index_damaged = Counter(
+        self.index_damaged = counter(
             "docsplit_index_damaged_total",
             "Damaged rows that the service found when it read indexes, and did not return",
-            registry=self.registry,
         )
-        self.index_search_seconds = Histogram(
+        self.index_search_seconds = histogram(
             "docsplit_index_search_seconds",
             "Time of a search in an index, without embedding",
             ("mode",),
-            buckets=_SECONDS,
-            registry=self.registry,
         )
-        self.index_profiles = Counter(
+        self.index_profiles = counter(
             "docsplit_index_profiles_total",
             "Profiles fitted to indexes, by whether searches use them",
             ("outcome",),
-            registry=self.registry,
         )
         for outcome in ("adapted", "raw"):
             self.index_profiles.labels(outcome)
-        self.index_reembed_documents = Gauge(
+        self.index_reembed_documents = gauge(
             "docsplit_index_reembed_documents",
             "Documents that the service must still re-embed for the served bundle, in all indexes",
-            registry=self.registry,
         )
-        self.store_up = Gauge(
+        self.store_up = gauge(
             "docsplit_store_up",
             "1 while the store at index_path is the original one, 0 while it is gone",
-            registry=self.registry,
         )
-        self.store_errors = Counter(
+        self.store_errors = counter(
             "docsplit_store_errors_total",
             "Requests that failed because of the store, by reason",
             ("reason",),
-            registry=self.registry,
         )
         # an alert sees a counter grow; it does not see a counter appear
         for reason in (*ERRNOS, *OBJECT_STORE, "damaged", "gone", "sync", "torn", "unusable"):
             self.store_errors.labels(reason)
-        self.store_versions_removed = Counter(
+        self.store_versions_removed = counter(
             "docsplit_store_versions_removed_total",
             "Versions of tables that the service moved aside because they were torn",
-            registry=self.registry,
         )
-        self.training_jobs = Counter(
+        self.training_jobs = counter(
             "docsplit_training_jobs_total",
             "Trainings of classifiers in the background, by how they ended",
             ("outcome",),
-            registry=self.registry,
         )
         # alerts compare with the former value: a count that begins at 1 never rises
         for outcome in ("done", "failed", "cancelled", "lost"):
             self.training_jobs.labels(outcome)
-        self.jobs = Counter(
-            "docsplit_jobs_total",
-            "Jobs that ended, by kind and state",
-            ("kind", "state"),
-            registry=self.registry,
+        self.jobs = counter(
+            "docsplit_jobs_total", "Jobs that ended, by kind and state", ("kind", "state")
         )
         for job in product(("files", "map"), ("succeeded", "failed", "cancelled")):
             self.jobs.labels(*job)
-        self.files_refused = Counter(
+        self.files_refused = counter(
             "docsplit_files_refused_total",
             "Files of uploads, files in archives and documents that jobs refused, by reason",
             ("reason",),
-            registry=self.registry,
         )
         for reason in ("kind", "unreadable", "invalid", "duplicate", "engine"):
             self.files_refused.labels(reason)
-        self.upload_bytes = Gauge(
-            "docsplit_upload_bytes",
-            "Disk space of uploaded files that jobs have not read yet",
-            registry=self.registry,
+        self.upload_bytes = gauge(
+            "docsplit_upload_bytes", "Disk space of uploaded files that jobs have not read yet"
         )
-        self.line_streams = Gauge(
-            "docsplit_line_streams", "Requests by lines in progress", registry=self.registry
-        )
-        self.lines = Counter(
+        self.line_streams = gauge("docsplit_line_streams", "Requests by lines in progress")
+        self.lines = counter(
             "docsplit_lines_total",
             "Lines of requests by lines that were answered, by result",
             ("result",),
-            registry=self.registry,
         )
         for result in ("embedded", "refused"):
             self.lines.labels(result)
-        self.connections = Gauge(
-            "docsplit_connections", "Open connections of clients", registry=self.registry
-        )
-        self.connections_closed = Counter(
+        self.connections = gauge("docsplit_connections", "Open connections of clients")
+        self.connections_closed = counter(
             "docsplit_connections_closed_total",
             "Connections that the service closed early, by reason",
             ("reason",),
-            registry=self.registry,
         )
-        self.keys_refused = Counter(
+        self.keys_refused = counter(
             "docsplit_keys_refused_total",
             "Requests refused because of their API key, by reason",
             ("reason",),
-            registry=self.registry,
         )
-        self.keys_stale = Gauge(
+        self.keys_stale = gauge(
             "docsplit_keys_stale",
             "Above 0 while the file of keys is unusable and the former keys still count",
-            registry=self.registry,
         )
-        self.threads_busy = Gauge(
-            "docsplit_threads_busy",
-            "Busy threads, by kind of work",
-            ("pool",),
-            registry=self.registry,
+        self.threads_busy = gauge(
+            "docsplit_threads_busy", "Busy threads, by kind of work", ("pool",)
         )
         for pool in executors.NAMES:
             self.threads_busy.labels(pool).set_function(partial(Pool.busy_threads, pool))
-        self.ready = Gauge("docsplit_ready", "1 when /readyz answers 200", registry=self.registry)
-        self.engine = Info(
-            "docsplit_engine", "Engine, precision, model and revision", registry=self.registry
-        )
+        self.ready = gauge("docsplit_ready", "1 when /readyz answers 200")
+        self.engine = info("docsplit_engine", "Engine, precision, model and revision")
         self.models = ModelMetrics(self.registry)
         self._tokens = 0
         self._padded = 0
