@@ -170,11 +170,13 @@ async def gather(
 ) -> tuple[Examples, list[Vectors | None]]:
     """The examples of a training, and the vectors of those that an index has.
 
-    Documents that their index has no more are left out. Stored examples that an earlier training
-    took from an index count only if that index is gone: its labels may have changed since. Of equal
-    texts the latest label counts, and a label counts more than a stored example, whose own labels
-    are kept: they count again once that label is removed. A classifier without examples gets the
-    bundle of the first index. Texts of indexes of other bundles come without vectors.
+    - A document that its index no longer has is left out.
+    - Of equal texts, the latest label counts. Any label counts before a stored example, which keeps
+      its own labels: they count again once that label is removed.
+    - A stored example that came from an index counts only once that index is gone: its labels may
+      have changed since.
+    - A classifier without examples gets the bundle of the first index.
+    - Texts of indexes of other bundles come without vectors.
 
     Args:
         stored: of the classifier; None if it has none.

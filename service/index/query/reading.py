@@ -32,8 +32,8 @@ Direction = Literal["cites", "cited_by"]
 # what a search ranks by, of each row, in its order
 Ranks = dict[int, float]
 
-# A search whose last wanted row has equals finds at least this many rows, then so many times more,
-# until it has all of them or reaches the limit of its rank.
+# If the last wanted row has equals, the next search finds this many rows, each further one eight
+# times as many, until it has all equals or reaches the limit of its rank.
 _TIED, _MORE = 1000, 8
 # each limit costs some .13 s of a core (300,000 texts, 200,000 vectors); 131,072 vectors cost .7 s
 _MOST_TIED = {"_score": 1 << 17, "_distance": 1 << 13}
@@ -206,9 +206,8 @@ async def ordered(
         most: rows that are wanted.
         rank: the column that the search ranks by.
         order: of the rank, "ascending" or "descending".
-        least: rows that are enough for candidates. If so many, and half of the wanted ones, are
-            better than the last one, all that are equal to it are left out, without a further
-            search.
+        least: rows that are enough for candidates. If so many rows, and half of the wanted ones,
+            rank above the last one, the result ends before its equals, and no search follows.
     """
     asked = most + 1
     found = await search(asked)

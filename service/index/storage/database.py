@@ -58,8 +58,8 @@ async def older_than(table: AsyncTable, keep: timedelta) -> timedelta:
     found = await table.list_versions()  # type: ignore[no-untyped-call]
     now = time.time()
     old = now - keep.total_seconds()
-    # The library gives local times, of which an hour comes twice when summer ends. Taken as the
-    # later one, no version seems to be older than it is; as the earlier one, none younger.
+    # The library gives local times, and one hour comes twice when summer ends. Read as the second
+    # one (fold=1), no version seems older than it is; read as the first, none seems younger.
     first = [_time(held["timestamp"], fold=0) for held in found]
     last = [_time(held["timestamp"], fold=1) for held in found]
     current = max((a for a, b in zip(first, last, strict=True) if b <= old), default=None)
