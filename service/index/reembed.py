@@ -179,6 +179,9 @@ class Follower:
         embed_for: gives what embeds documents for a served revision.
         wrote: called after each commit with the index and the number of its documents.
         left: called with the number of documents still to re-embed, in all indexes.
+
+    Attributes:
+        refused: names of the indexes that no served bundle can read.
     """
 
     def __init__(
@@ -192,6 +195,7 @@ class Follower:
         self._embed_for = embed_for
         self._wrote = wrote
         self._report = left
+        self.refused: set[str] = set()
         self._left: dict[str, int] = {}
         self._seen: dict[str, Seen] = {}
         # tables of indexes that need nothing while they have no others
@@ -267,14 +271,18 @@ class Follower:
     async def _follow(self, name: str, tables: list[str]) -> None:
         try:
             await self._once(name)
+            self.refused.discard(name)
             if len(tables) == 1:
                 # a generation created in this pass changes the tables
                 self._settled[name] = tables
         except NotFoundError:
             self._forget(name)
-        except ConflictError:
+        except ConflictError as error:
             # usually another bundle's index
+            if name not in self.refused:
+                log.warning("index_not_served", index=name, reason=str(error))
             self._forget(name)
+            self.refused.add(name)
             if len(tables) == 1:
                 self._settled[name] = tables
         except Exception as error:  # noqa: BLE001 the next round tries again
@@ -355,6 +363,7 @@ class Follower:
         self._report(sum(self._left.values()))
 
     def _forget(self, name: str) -> None:
+        self.refused.discard(name)
         self._seen.pop(name, None)
         self._settled.pop(name, None)
         self._left.pop(name, None)

@@ -153,6 +153,11 @@ class Store:
         self._embed_for = embed_for
         self._beginning = asyncio.create_task(watch())
 
+    @property
+    def refuses(self) -> bool:
+        """Whether there are indexes that no served bundle can read; the log names them."""
+        return self._follower is not None and bool(self._follower.refused)
+
     async def drop_generation(
         self, name: str, revision: str, embed_for: Callable[[str], Embed]
     ) -> None:

@@ -179,7 +179,24 @@ def test_an_index_of_a_bundle_that_is_not_served_answers_409(two: Server) -> Non
         assert "'gone'" in refused
         assert "--bundle gone=PATH" in refused
     assert len(call(two, "GET", "/indexes/former")["generations"]) == 1
+
+
+def test_an_operator_learns_of_an_index_that_is_not_served(two: Server) -> None:
+    call(two, "PUT", "/indexes/served", {}, status=201)
+
+    def reasons() -> Any:
+        health = call(two, "GET", "/readyz")
+        assert health["degraded"] == bool(health["reasons"])
+        return health["reasons"]
+
+    wait_until(lambda: reasons() == ["index"], 20)
+    lines = map(orjson.loads, two.log.read_text().splitlines())
+    [warned] = [line for line in lines if line["event"] == "index_not_served"]
+    assert (warned["index"], warned["level"]) == ("former", "warning")
+    assert "'gone'" in warned["reason"]
+    assert "--bundle gone=PATH" in warned["reason"]
     call(two, "DELETE", "/indexes/former", status=204)
+    wait_until(lambda: reasons() == [], 20)
 
 
 def test_a_classifier_reads_the_vectors_of_its_bundle(two: Server, second: Manifest) -> None:

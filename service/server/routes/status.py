@@ -34,6 +34,7 @@ class Ready(BaseModel):
         default_factory=list,
         description="why it is degraded. redis: Redis is away; answers are correct but slower. "
         "model: the engine of a bundle does not start; /info names it. "
+        "index: another bundle embedded an index, whose requests get 409; the log names it. "
         "store_gone: the store is gone. store_enospc: its last write failed. store_sync: a sync "
         "failed. Of an object store also store_unreachable, store_denied, store_unsafe and "
         "store_unsupported",
@@ -137,6 +138,8 @@ async def readyz(request: Request, response: Response) -> Ready:
     reasons = ["redis"] if service.degraded else []
     if any(encoder.failed for encoder in service.encoders):
         reasons.append("model")
+    if service.store.refuses:
+        reasons.append("index")
     if service.store.volume.trouble is not None:
         reasons.append(f"store_{service.store.volume.trouble.lower()}")
     return Ready(status=service.phase, degraded=bool(reasons), reasons=reasons)
