@@ -317,7 +317,7 @@ def verify(
     from export.gate import check_weights, measure_all
     from export.pipeline import open_gate
     from export.source import check_no_tasks, open_checkpoint
-    from export.tasks import read_tasks
+    from export.tasks import check_texts, read_tasks
     from export.texts import PEPS, read_passages
 
     torch.set_num_threads(threads)
@@ -326,6 +326,7 @@ def verify(
     check_figures(given, reranker=reranker)
     if reranker:
         check_no_tasks(source, held_out)
+    tasks = read_tasks(held_out, calibration or PEPS)
     precisions = manifest.precisions
     checkpoint = open_checkpoint(
         source,
@@ -344,11 +345,12 @@ def verify(
         )
     check_weights(checkpoint)
     passages = read_passages(calibration, parity=paragraphs, max_tokens=manifest.max_tokens)
+    check_texts(tasks, passages.calibration)
     gate = open_gate(
         checkpoint,
         Tokenizer.from_file(str(opened.path(TOKENIZER))),
         passages.parity,
-        read_tasks(held_out, calibration or PEPS, passages.calibration),
+        tasks,
         threads=threads,
         report=report,
         thresholds=agreed(manifest) | given,

@@ -38,7 +38,7 @@ from export.graph import OPSET, write_graph
 from export.optimum import Optimum, compare, write_graphs
 from export.progress import Report, unreported
 from export.repair import Half, Integer, Made, make
-from export.requirements import Reader, licence
+from export.requirements import Reader, licence, locate
 from export.source import (
     STATIC_MODEL_TYPE,
     Checkpoint,
@@ -47,8 +47,15 @@ from export.source import (
     is_reranker,
     open_checkpoint,
 )
-from export.tasks import HeldOut, Task, read_tasks
-from export.texts import PEPS, check_prompts, make_pairs, read_passages, write_tokenizer
+from export.tasks import HeldOut, Task, check_texts, read_tasks
+from export.texts import (
+    PEPS,
+    check_prompts,
+    documents,
+    make_pairs,
+    read_passages,
+    write_tokenizer,
+)
 from export.thresholds import Given, check_figures, misses, refusal
 
 # The folder of a new bundle.
@@ -391,7 +398,12 @@ def export(
     check_figures(request.thresholds, reranker=reranker)
     if reranker:
         _check_pair_request(request)
+    _, name, card = locate(request.source, trusted=request.trust_remote_code)
+    terms = request.licence or licence(request.source_name or name, card)
     optimum = Optimum(request.optimum_cli) if request.through == "optimum" else None
+    report("reading the held-out data")
+    next(documents(request.calibration or PEPS), None)
+    tasks = read_tasks(request.held_out, request.calibration or PEPS)
     report("opening the source")
     source = open_checkpoint(
         request.source,
@@ -405,14 +417,12 @@ def export(
     )
     precisions = _precisions(request, source)
     _check_accepted(request, source, precisions)
-    terms = request.licence or licence(source.name, source.card)
     report("checking the weights")
     check_weights(source)
     passages = read_passages(
         request.calibration, parity=request.paragraphs, max_tokens=source.max_tokens
     )
-    report("reading the held-out data")
-    tasks = read_tasks(request.held_out, request.calibration or PEPS, passages.calibration)
+    check_texts(tasks, passages.calibration)
     dest.parent.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=f".{dest.name}-", dir=dest.parent) as folder:
         scratch = Path(folder)

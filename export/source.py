@@ -325,7 +325,6 @@ class Source:
         prompts: prompt name → text before every input.
         default_prompt: name of the prompt for callers that name none.
         matryoshka: shorter lengths of vectors that the checkpoint declares.
-        card: the text of its model card.
         located: the folder or hub name that it was opened from.
     """
 
@@ -341,7 +340,6 @@ class Source:
     prompts: dict[str, str]
     default_prompt: str | None
     matryoshka: list[int]
-    card: str
     located: str
 
     @property
@@ -424,7 +422,6 @@ def open_source(
         prompts={name: text for name, text in model.prompts.items() if text},
         default_prompt=_default_prompt(model),
         matryoshka=matryoshka(encoder.config, card, _dimensions(tail, encoder), cut),
-        card=card,
         located=path,
     )
 
@@ -521,7 +518,6 @@ class PairSource:
         max_tokens: the window of this export, special tokens included.
         segment_offset: what the ids of the second segment are raised by; 0 without token types.
         activation: name of the function that the checkpoint applies to its output.
-        card: the text of its model card.
     """
 
     name: str
@@ -532,7 +528,6 @@ class PairSource:
     max_tokens: int
     segment_offset: int
     activation: str
-    card: str
 
     @property
     def base(self) -> PreTrainedModel:
@@ -590,7 +585,7 @@ def open_pair_source(
     Raises:
         ExportError: the checkpoint cannot be opened, or a bundle cannot express it.
     """
-    path, name, card = locate(source, trusted=trust_remote_code)
+    path, name, _ = locate(source, trusted=trust_remote_code)
     model = _load_pair(path, trust_remote_code)
     encoder = model.model
     if encoder is None or not type(encoder).__name__.endswith(_CLASSIFIER) or len(list(model)) > 1:
@@ -627,7 +622,6 @@ def open_pair_source(
         max_tokens=window,
         segment_offset=_segment_offset(encoder, reader),
         activation=activation,
-        card=card,
     )
 
 

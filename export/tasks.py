@@ -166,18 +166,16 @@ class HeldOut:
     fields: Fields = field(default_factory=Fields)
 
 
-def read_tasks(held_out: HeldOut, calibration: Path, passages: Sequence[str]) -> list[Task]:
-    """Read the data, and check that they do not contain the calibration data of int8.
+def read_tasks(held_out: HeldOut, calibration: Path) -> list[Task]:
+    """Read the data, and check that they are not the calibration data of int8.
 
     Args:
         held_out: the data to read.
         calibration: the calibration file.
-        passages: the passages from that file.
 
     Raises:
         DataError: a folder or file cannot be read.
-        ExportError: the data are the calibration file or share a passage with it, or two sets
-            have the same name.
+        ExportError: the data are the calibration file, or two sets have the same name.
     """
     tasks: list[Task] = []
     for folder in held_out.retrieval:
@@ -198,8 +196,6 @@ def read_tasks(held_out: HeldOut, calibration: Path, passages: Sequence[str]) ->
     for name, data in names:
         if names.count((name, data)) > 1:
             raise ExportError(f"--{name}: two sets are named {data}; rename one of them")
-    for task in tasks:
-        _check_texts(task, passages)
     return tasks
 
 
@@ -212,19 +208,27 @@ def _check_file(files: Sequence[Path], calibration: Path) -> None:
             )
 
 
-def _check_texts(task: Task, passages: Sequence[str]) -> None:
-    """Search the texts for the beginnings of long passages; short ones must be whole texts."""
+def check_texts(tasks: Sequence[Task], passages: Sequence[str]) -> None:
+    """Search the texts for the beginnings of long passages; short ones must be whole texts.
+
+    Args:
+        tasks: from ``read_tasks``.
+        passages: the passages that calibrate int8.
+
+    Raises:
+        ExportError: a text holds a passage.
+    """
     words = [tuple(passage.split()) for passage in passages]
     whole = {own for own in words if len(own) < _SHARED_WORDS}
     begun = {own[:_SHARED_WORDS] for own in words if len(own) >= _SHARED_WORDS}
     first = {own[0] for own in begun}
-    for text in task.texts:
+    for name, text in ((task.data, text) for task in tasks for text in task.texts):
         own = tuple(text.split())
         if own in whole or any(
             word in first and own[i : i + _SHARED_WORDS] in begun for i, word in enumerate(own)
         ):
             raise ExportError(
-                f"{task.data}: holds a passage that calibrates the int8 graph, in the text "
+                f"{name}: holds a passage that calibrates the int8 graph, in the text "
                 f"{text[:60]!r}; give other text with --calibration"
             )
 

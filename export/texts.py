@@ -59,13 +59,10 @@ def read_passages(
         DataError: the file cannot be read.
         ExportError: the file holds too few different passages.
     """
-    if path is None:
-        path = PEPS
-        if not path.is_file():
-            raise ExportError(f"{path}: no such file; give real text with --calibration FILE")
+    path = path or PEPS
     calibration = CALIBRATION if calibration is None else calibration
     wanted = calibration + parity
-    found = list(dict.fromkeys(_passages(list(_documents(path)), wanted, _lengths(max_tokens))))
+    found = list(dict.fromkeys(_passages(list(documents(path)), wanted, _lengths(max_tokens))))
     if len(found) < wanted:
         raise ExportError(
             f"{path}: {len(found)} different passages, but {wanted} are needed "
@@ -74,7 +71,10 @@ def read_passages(
     return Passages(found[:calibration], found[calibration:wanted])
 
 
-def _documents(path: Path) -> Iterator[str]:
+def documents(path: Path) -> Iterator[str]:
+    """Stream the texts of a file; raises like ``read_passages``."""
+    if path == PEPS and not path.is_file():
+        raise ExportError(f"{path}: no such file; give real text with --calibration FILE")
     if is_table(path) or suffix(path) == ".json":
         for where, row in rows(path, ["text"], []):
             yield text_of(row, where, Fields()).text

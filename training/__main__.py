@@ -29,7 +29,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
             return derived.whiten_main(given[1:])
         settings = parse(given)
-        # Imported only after the command line is checked: torch takes seconds to import.
+        from training.documents import check_documents
+
+        check_documents(settings.data)
+        # Imported only after the rest is checked: torch takes seconds to import.
         from training.trainer.loop import TrainingRun
 
         run = TrainingRun(settings)

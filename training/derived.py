@@ -94,7 +94,7 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
     made = [{"model": m, "share": s / total} for m, s in zip(models, shares, strict=True)]
     with complete(folder, replaces=False) as draft:
         save_with_code(first, draft)
-        write_record(draft, {"average": made})
+        write_record(draft, models, "the mean of their weights", {"average": made})
 
 
 def average_main(arguments: Sequence[str]) -> int:
@@ -381,7 +381,8 @@ def whiten_main(arguments: Sequence[str]) -> int:
     gains = [measure(pair, weights) for pair in held_out]
     with complete(given.output, replaces=False) as draft:
         _save(given, weights, draft)
-        write_record(draft, {"whiten": _record(given, corpora, gains)})
+        how = f"a linear map behind it, fitted on {len(corpora)} corpora"
+        write_record(draft, [given.encoder], how, {"whiten": _record(given, corpora, gains)})
     console.print(_table(given.corpora, gains))
     console.print(f"model: {given.output}", markup=False)
     return 0

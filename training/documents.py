@@ -18,7 +18,7 @@ from filelock import FileLock, Timeout
 from transformers import PreTrainedTokenizerBase
 
 import docsplit.corpora.documents
-from docsplit.corpora.documents import Document, read_texts, text_of
+from docsplit.corpora.documents import Document, check_source, read_texts, text_of
 from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.files import TYPES, same, suffix
 from docsplit.corpora.tables import check
@@ -52,6 +52,15 @@ def read_documents(settings: DataSettings) -> Iterator[Document]:
         raise DataError(f"{path}: no such file or folder (data.path)")
     else:
         yield from _records(_hub_dataset(settings), settings)
+
+
+def check_documents(settings: DataSettings) -> None:
+    """Look for the columns, before weights are loaded; raises like ``read_documents``."""
+    path = Path(settings.path)
+    if path.exists() and not _is_saved_dataset(path):
+        check_source(path, _fields(settings), _links(settings), with_ids=False)
+    else:
+        next(read_documents(settings), None)
 
 
 def read_authors(settings: DataSettings, field: str) -> Iterator[tuple[str, frozenset[str]]]:

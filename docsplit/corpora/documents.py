@@ -152,8 +152,16 @@ def read_documents(
         yield document
 
 
-def check_source(path: Path, fields: Fields = _FIELDS, links: Path | None = None) -> None:
+def check_source(
+    path: Path, fields: Fields = _FIELDS, links: Path | None = None, *, with_ids: bool = True
+) -> None:
     """Look at the files of a source, and at the first row of each table, before a long run.
+
+    Args:
+        path: a file or folder.
+        fields: names of columns.
+        links: as for ``read_documents``.
+        with_ids: whether each row needs an id.
 
     Raises:
         DataError: like ``read_documents``, for what shows there.
@@ -162,9 +170,10 @@ def check_source(path: Path, fields: Fields = _FIELDS, links: Path | None = None
         next(read_links(links), None)
     for ending, count in sorted(left_out(path).items()):
         log.warning("left out: %d of %s, no known type", count, ending or "no ending")
+    needed = [fields.id, fields.text] if with_ids else [fields.text]
     for file in files(path, links):
         if suffix(file) not in (*KINDS, *OLD):
-            next(rows(file, [fields.id, fields.text], []), None)
+            next(rows(file, needed, []), None)
 
 
 def entries(path: Path, links: Path | None = None) -> Iterator[object]:

@@ -55,12 +55,12 @@ def rows(
         return
     if kind in (".csv", ".tsv"):
         used = None if wanted is None else {*needed, *wanted}
-        found = _separated(path, ",;\t|" if kind == ".csv" else "\t", typed, used)
-    elif kind in JSON:
-        found = _json(path)
-    else:
+        separators = ",;\t|" if kind == ".csv" else "\t"
+        yield from _separated(path, separators, typed, needed, used)
+        return
+    if kind not in JSON:
         raise DataError(f"{path}: unknown type of table; give a {', '.join(TABLES)} file")
-    for where, row in found:
+    for where, row in _json(path):
         check(where, row, needed)
         yield where, row
 
@@ -147,29 +147,40 @@ def _parsed(path: Path, number: int, text: str | bytes) -> Any:
 
 
 def _separated(
-    path: Path, separators: str, typed: Collection[str], used: Collection[str] | None
+    path: Path,
+    separators: str,
+    typed: Collection[str],
+    needed: Sequence[str],
+    used: Collection[str] | None,
 ) -> Iterator[tuple[str, Row]]:
     csv.field_size_limit(MOST_BYTES)
     found = (line for _, line in lines(path, guess=True))
     header = next(found, "")
-    names = {one: len(next(csv.reader([header], delimiter=one), ())) for one in separators}
-    reader: csv.DictReader[str] = csv.DictReader(
-        chain([header], found), delimiter=max(separators, key=names.__getitem__), strict=True
-    )
+    count = {one: len(next(csv.reader([header], delimiter=one), ())) for one in separators}
+    delimiter = max(separators, key=count.__getitem__)
+    reader = csv.reader(chain([header], found), delimiter=delimiter, strict=True)
     try:
-        _check_unique(path, reader.fieldnames or (), used)
-        for row in reader:
-            where = f"{path}:{reader.line_num}"
-            if None in row or None in row.values():
+        names = next(reader)
+        if not header:
+            return
+        check(f"{path}:1", names, needed)
+        _check_unique(path, names, used)
+        kept = [(place, name) for place, name in enumerate(names) if name not in _INDEX]
+        line = reader.line_num + 1
+        for cells in reader:
+            # a value in quotes may have several lines
+            where, line = f"{path}:{line}", reader.line_num + 1
+            if cells and len(cells) != len(names):
                 raise DataError(
-                    f"{where}: the number of values differs from the header's, "
-                    f"{len(reader.fieldnames or ())}; quote values that contain a separator"
+                    f"{where}: the number of values differs from the header's, {len(names)}; "
+                    "quote values that contain a separator"
                 )
-            kept = (name for name in row if name not in _INDEX)
-            yield where, {k: _value(row[k]) if k in typed else row[k] for k in kept}
+            if cells:
+                row = {name: cells[place] for place, name in kept}
+                yield where, {k: _value(v) if k in typed else v for k, v in row.items()}
     except csv.Error as error:
         raise DataError(
-            f"{path}:{reader.reader.line_num}: no valid {suffix(path)[1:].upper()} ({error}); put "
+            f"{path}:{reader.line_num}: no valid {suffix(path)[1:].upper()} ({error}); put "
             "a value that begins with a quote in quotes, and write each of its own quotes twice"
         ) from None
 

@@ -166,12 +166,16 @@ def test_a_damaged_file_is_named(tmp_path: Path, kind: str, packed: str) -> None
         ("d.jsonl", b'{"text": "a"}\n{"text": "\xff"}\n', r"d\.jsonl:2: not UTF-8"),
         ("d.csv", b"id,text\n1,a\n2,b,c\n", r"d\.csv:3: the number of values differs"),
         ("d.csv", b"id,text\n1,a\n2\n", r"d\.csv:3: the number of values differs"),
-        ("d.csv", b"id,body\n1,a\n", r"d\.csv:2: no column text; there are id, body"),
-        ("d.csv", b"id;body\n1;a\n", r"d\.csv:2: no column text; there are id, body"),
+        ("d.csv", b"id,body\n1,a\n", r"d\.csv:1: no column text; there are id, body"),
+        ("d.csv", b"id;body\n1;a\n", r"d\.csv:1: no column text; there are id, body"),
         ("d.csv", b"id,text\n1,\0\xff\n", r"d\.csv:2: binary content"),
-        ("d.tsv", b"id,text\n1,a\n", r"d\.tsv:2: no column text; there are id,text\. Rename"),
+        ("d.tsv", b"id,text\n1,a\n", r"d\.tsv:1: no column text; there are id,text\. Rename"),
         ("d.json", b'[{"text": "a"},\n{"text": 3}]', r"d\.json: item 2: field 'text' must be text"),
         ("d.json", b'[{"text": "a"},\n{"text": ]', r"d\.json:2: no valid JSON"),
+        # the first row has several lines
+        ("d.csv", b'id,body\n1,"a\nb"\n', r"d\.csv:1: no column text; there are id, body"),
+        ("d.csv", b'id,text\n1,"a\nb"\n\n2\n', r"d\.csv:5: the number of values differs"),
+        ("d.csv", b'id,text\n1,"a\nb"\n2,"b\nc",d\n', r"d\.csv:4: the number of values differs"),
         ("d.docx", b"", r"d\.docx: no DOCX file, or a damaged one"),
         ("d.png", b"", r"d\.png: no file of a known type; known are \.parquet"),
     ],
@@ -275,7 +279,7 @@ def test_a_folder_is_read_by_path_without_its_links(tmp_path: Path) -> None:
     links.write_text("citing\tcited\nb.txt\tsub/a.md\n")
     found = list(read_documents(tmp_path, links=links))
     assert [(d.id, d.links) for d in found] == [("b.txt", ["sub/a.md"]), ("sub/a.md", [])]
-    with pytest.raises(DataError, match=r"links\.tsv:2: no column id and text"):
+    with pytest.raises(DataError, match=r"links\.tsv:1: no column id and text"):
         list(read_documents(tmp_path))
 
 
@@ -341,7 +345,7 @@ def test_a_folder_that_cannot_be_listed_is_named(
 def test_links_need_their_columns(tmp_path: Path) -> None:
     path = tmp_path / "links.csv"
     path.write_text("from,to\na,b\n")
-    with pytest.raises(DataError, match=r"links\.csv:2: no column citing and cited"):
+    with pytest.raises(DataError, match=r"links\.csv:1: no column citing and cited"):
         list(read_links(path))
     path = tmp_path / "links.jsonl"
     for cited in (None, "", 1.0):

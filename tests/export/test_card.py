@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from docsplit.corpora.fields import DataError
 from export.errors import ExportError
 from export.pipeline import Request
 from export.pipeline import export as run
 from export.requirements import licence, matryoshka
+from export.tasks import HeldOut
 from tests.export.conftest import save_sentence_transformer
 
 CARD = """---
@@ -38,6 +42,23 @@ def test_the_licence_is_an_spdx_identifier_where_there_is_one(named: str, spdx: 
 def test_a_card_without_licence_asks_for_the_option(card: str) -> None:
     with pytest.raises(ExportError, match=r"m: its model card names no licence; .*--licence"):
         licence("m", card)
+
+
+def test_licence_and_columns_are_looked_for_before_weights(
+    shallow_folder: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(shallow_folder, tmp_path / "weightless")
+    (folder / "model.safetensors").write_bytes(b"")
+    table = tmp_path / "texts.csv"
+    table.write_text("body\na\n")
+    request = Request(str(folder), tmp_path / "bundle")
+    with pytest.raises(ExportError, match="its model card names no licence"):
+        run(request)
+    (folder / "README.md").write_text(CARD)
+    with pytest.raises(DataError, match=r"texts\.csv:1: no column text; there are body"):
+        run(replace(request, calibration=table))
+    with pytest.raises(DataError, match=r"texts\.csv:1: no column text and label"):
+        run(replace(request, held_out=HeldOut(probe=[table])))
 
 
 def test_lengths_come_from_the_config_or_the_card() -> None:

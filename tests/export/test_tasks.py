@@ -15,7 +15,17 @@ from docsplit.corpora.fields import DataError, Fields
 from docsplit.corpora.reading import read_judged, read_labelled
 from docsplit.corpora.sets import Judged, Labelled
 from export.errors import ExportError
-from export.tasks import LIMITS, HeldOut, Probe, Retrieval, Task, figure, judge, read_tasks
+from export.tasks import (
+    LIMITS,
+    HeldOut,
+    Probe,
+    Retrieval,
+    Task,
+    check_texts,
+    figure,
+    judge,
+    read_tasks,
+)
 from export.thresholds import misses, refusal
 from tests.export.held_out import write_judged, write_labelled, write_rows
 
@@ -101,7 +111,9 @@ def test_a_loss_up_to_the_limit_is_allowed(kind: str) -> None:
 
 
 def read(held_out: HeldOut, passages: Sequence[str] = ()) -> list[Task]:
-    return read_tasks(held_out, Path("calibration.txt"), passages)
+    tasks = read_tasks(held_out, Path("calibration.txt"))
+    check_texts(tasks, passages)
+    return tasks
 
 
 def test_held_out_data_is_read_like_in_the_evaluation(tmp_path: Path, pep_texts: list[str]) -> None:
@@ -134,7 +146,7 @@ def test_unusable_data_is_named(tmp_path: Path, pep_texts: list[str]) -> None:
 def test_calibration_data_is_refused(tmp_path: Path, pep_texts: list[str]) -> None:
     folder = write_judged(tmp_path / "claims", pep_texts)
     with pytest.raises(ExportError, match=r"queries\.jsonl: calibrates the int8 graph"):
-        read_tasks(HeldOut([folder]), folder / "queries.jsonl", [])
+        read_tasks(HeldOut([folder]), folder / "queries.jsonl")
     lines = (folder / "corpus.jsonl").read_text().splitlines()
     texts = [json.loads(line)["text"] for line in lines]
     words = texts[9].split()

@@ -168,6 +168,23 @@ def test_error_of_the_data_ends_the_program_with_a_message(
     assert "d.jsonl:2: no valid JSON" in capsys.readouterr().err
 
 
+def test_columns_are_looked_for_before_weights(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.csv").write_text("id,text\n1,a\n")
+    (tmp_path / "b.csv").write_text('id,body\n1,"a\nb"\n')
+    arguments = ["--data.path", str(tmp_path), "--backbone.path", str(tmp_path / "absent")]
+    arguments += ["--run.output", str(tmp_path / "run")]
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert "b.csv:1: no column text; there are id, body. Rename yours, or name it with" in said
+    # the remedy is a flag of this command
+    assert "--text-field" in said
+    (tmp_path / "a.csv").unlink()
+    assert main([*arguments, "--text-field", "body"]) == 1
+    assert "absent" in capsys.readouterr().err
+
+
 def test_a_full_disk_ends_the_program_with_a_message_and_the_command_goes_on(
     tmp_path: Path, tiny_model: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -20,6 +20,7 @@ from sentence_transformers import SentenceTransformer
 from transformers import AutoModel
 
 from export.progress import RunProgress
+from export.requirements import licence
 from tests.training.conftest import start_process
 from training.__main__ import main
 from training.errors import CheckpointError, DivergedError, SettingsError
@@ -132,6 +133,25 @@ def test_output_opens_in_sentence_transformers_with_the_same_vectors(
     assert (output / "run.png").read_bytes().startswith(b"\x89PNG")
     assert (output / "steps.csv").read_text(encoding="utf-8").startswith("step,loss,")
     assert list((output / "tensorboard").iterdir())
+
+
+def test_the_card_has_the_licence_of_the_start_weights_and_names_the_training(
+    make_settings: MakeSettings, tiny_model: Path, tmp_path: Path
+) -> None:
+    start = shutil.copytree(tiny_model, tmp_path / "start")
+    (start / "README.md").write_text("---\nlicense: cc-by-4.0\n---\n")
+    train(make_settings(backbone={"path": str(start)}))
+    folder = tmp_path / "run" / "model"
+    card = (folder / "README.md").read_text()
+    assert licence("m", card) == "CC-BY-4.0"
+    assert "docsplit-train made this encoder of start: trained on 55 documents of doc" in card
+    assert str(tmp_path) not in card
+    mean = tmp_path / "mean"
+    for other, known in ((start, True), (tiny_model, False)):
+        assert main(["average", str(folder), str(other), "--output", str(mean)]) == 0
+        card = (mean / "README.md").read_text()
+        assert ("license: cc-by-4.0" in card) == known
+        shutil.rmtree(mean)
 
 
 @pytest.mark.parametrize(("cached", "cluster_size"), [(False, 0), (True, 8)])

@@ -470,7 +470,8 @@ class TrainingRun:
                 before=self._first,
                 after=last,
             )
-            write_record(folder, record)
+            how = f"trained on {len(self.train)} documents of {Path(self.settings.data.path).name}"
+            write_record(folder, [self.settings.backbone.path], how, record)
             shutil.copyfile(folder / "training.json", self.output / "training.json")
             plot_run(self.output, self._chance)
         self.processes.barrier()

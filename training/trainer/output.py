@@ -4,16 +4,19 @@ import json
 import os
 import shutil
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+from huggingface_hub import ModelCard, ModelCardData
 from safetensors import SafetensorError
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from export.errors import ExportError
+from export.requirements import licence, read_card
 from export.source import only_own_code, save_with_code
 from export.static_branch import StaticBranch
 from training.encoder import Encoder, StaticBackbone
@@ -148,8 +151,25 @@ def complete(folder: Path, *, replaces: bool = True) -> Iterator[Path]:
         shutil.rmtree(draft, ignore_errors=True)
 
 
-def write_record(folder: Path, record: dict[str, Any]) -> None:
-    """Write ``training.json``: objective, data, hyper-parameters, seed, revision, metrics."""
+def write_record(folder: Path, starts: Sequence[str], how: str, record: dict[str, Any]) -> None:
+    """Write ``training.json``: objective, data, hyper-parameters, seed, revision, metrics; and the
+    model card, with the licence of the start weights if all of them name the same.
+
+    Args:
+        folder: of the model.
+        starts: folders or hub names of the start weights.
+        how: what made the model of them.
+        record: plain values.
+    """
+    licences = set(map(_licence, starts))
+    known = ModelCardData(
+        license=licences.pop() if len(licences) == 1 else None,
+        base_model=[one for one in starts if not Path(one).exists()] or None,
+        library_name="sentence-transformers",
+    )
+    names = " and ".join(Path(one).name if Path(one).exists() else one for one in starts)
+    text = f"docsplit-train made this encoder of {names}: {how}. `{RECORD}` has the details."
+    ModelCard(f"---\n{known.to_yaml()}\n---\n\n{text}\n").save(folder / "README.md")
     packages = ("docsplit", "torch", "transformers", "tokenizers", "accelerate", "sentencex")
     versions = {}
     for name in packages:
@@ -158,6 +178,15 @@ def write_record(folder: Path, record: dict[str, Any]) -> None:
         except metadata.PackageNotFoundError:
             continue
     _write(folder / RECORD, {**record, "code_revision": code_revision(), "packages": versions})
+
+
+def _licence(source: str) -> str | None:
+    """As cards write it; None if that of the source names none, or the hub does not answer."""
+    try:
+        card = read_card(source)
+        return licence(source, card).lower() if card else None
+    except (ExportError, OSError):
+        return None
 
 
 def code_revision() -> str | None:
