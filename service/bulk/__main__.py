@@ -9,10 +9,9 @@ import argparse
 import asyncio
 import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -50,7 +49,8 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Iterable
 
     from docsplit.corpora.documents import Document
-    from service.bulk.loader import Report, Update, Updater
+    from service.bulk.loader import Encoded, Report, Update, Updater
+    from service.embedding.batching.jobs import BatchReport
     from service.index.documents import Index
     from service.index.found_links import Names
     from service.index.indexes import Indexes
@@ -238,8 +238,18 @@ async def _index(
 
             prompt = resolve(service.encoders.default.manifest, None)
             embedder = BackgroundEmbedder(service.running.embedder, prompt, exclusive=True)
+            batcher = service.running.batcher
+
+            def computed(batch: BatchReport) -> None:
+                progress.computed(task, batch.tokens, batcher.queued_tokens)
+
+            async def encode(texts: Mapping[str, str]) -> Encoded:
+                progress.embedding(len(texts))
+                return await encode_texts(embedder, texts)
+
+            batcher.model.report = computed
             sync = indexes.database.sync
-            updater = Updater(index, partial(encode_texts, embedder), sync)
+            updater = Updater(index, encode, sync)
             update = here(updater)
             if spread is not None:
                 update = await spread(name, updater, index)

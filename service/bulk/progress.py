@@ -26,7 +26,7 @@ _PACE_SECONDS = 120.0
 
 
 class IndexProgress:
-    """Shows the documents that are done, the pace and the time left.
+    """Shows the documents and tokens that are done, the pace and the time left.
 
     Args:
         console: the output.
@@ -47,6 +47,8 @@ class IndexProgress:
             speed_estimate_period=_PACE_SECONDS,
             disable=not console.is_terminal,
         )
+        # documents and tokens of the finished batches, documents and tokens of the present one
+        self._done = self._tokens = self._inside = self._computed = 0
         self._ended = threading.Event()
         self._lines = threading.Thread(target=self._write, daemon=True)
 
@@ -79,11 +81,25 @@ class IndexProgress:
 
     def update(self, task: TaskID, done: int, tokens: int | None = None) -> None:
         """Show that ``done`` documents with ``tokens`` tokens are done."""
+        self._done, self._tokens = done, tokens or 0
+        self._show(task, done, tokens)
+
+    def embedding(self, documents: int) -> None:
+        """Begin to embed a batch of documents, which are not done before all of them are."""
+        self._inside, self._computed = documents, 0
+
+    def computed(self, task: TaskID, tokens: int, left: int) -> None:
+        """Show that ``tokens`` more tokens of the batch are computed, and ``left`` wait."""
+        self._computed += tokens
+        share = self._inside * self._computed / (self._computed + left)
+        self._show(task, self._done + share, self._tokens + self._computed)
+
+    def _show(self, task: TaskID, done: float, tokens: int | None) -> None:
         shown = self._bar.tasks[self._bar.task_ids.index(task)]
         title = shown.description
         if tokens is not None:
             pace = tokens / max(shown.elapsed or 0, 1e-9)
-            title = f"{title.partition(':')[0]}: {pace:,.0f} tokens/s"
+            title = f"{title.partition(':')[0]}: {tokens:,} tokens, {pace:,.0f} tokens/s"
         self._bar.update(task, completed=done, description=title)
 
     def count(self, task: TaskID, documents: Iterable[object]) -> None:
@@ -110,7 +126,7 @@ class IndexProgress:
             return f"{task.description}, {duration(task.elapsed or 0)}"
         of = "" if task.total is None else f" of {task.total:,.0f}"
         left = task.time_remaining
-        return f"{task.description}, {task.completed:,.0f}{of} documents" + (
+        return f"{task.description}, {int(task.completed):,}{of} documents" + (
             "" if left is None else f", {duration(left)} left"
         )
 

@@ -247,7 +247,7 @@ def _built(build: Callable[[int, int], Engine], threads: int, streams: int) -> _
 
 def _reason(best: _Trial, default: _Trial, trials: Sequence[_Trial], limit: float) -> str:
     if not trials:
-        return f"{limit:g} s are too short to measure anything but the default"
+        return f"the default, because measuring others takes longer than {limit:g} s (calibrate)"
     same = best.engine is default.engine and best.batch_tokens == default.batch_tokens
     if same:
         return f"nothing was faster than the default by more than {MARGIN:.0%}"

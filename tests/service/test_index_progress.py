@@ -28,7 +28,24 @@ def test_a_line_names_documents_pace_and_time_left() -> None:
         clock.now = second
         progress.update(task, 10 * second, 2000 * second)
     # 10 documents a second, 900 left
-    assert progress.line() == "papers: 2,000 tokens/s, 100 of 1,000 documents, 1 min 30 s left"
+    said = "papers: 20,000 tokens, 2,000 tokens/s, 100 of 1,000 documents, 1 min 30 s left"
+    assert progress.line() == said
+
+
+def test_a_line_tells_of_a_batch_that_is_not_done_yet() -> None:
+    clock = Clock()
+    progress = IndexProgress(Console(file=io.StringIO()), clock)
+    task = progress.start("papers", 20)
+    for base in (0, 10):
+        progress.embedding(10)
+        for second in range(1, 11):
+            clock.now = base + second
+            progress.computed(task, 1000, 10_000 - 1000 * second)
+            done, pace = base + second, f"{1000 * (base + second):,} tokens, 1,000 tokens/s"
+            assert progress.line().startswith(f"papers: {pace}, {done} of 20 documents")
+        progress.update(task, base + 10, 1000 * (base + 10))
+        assert progress.line().startswith(f"papers: {pace}, {done} of 20 documents")
+        assert base or progress.line().endswith(", 10 s left")
 
 
 def test_a_broken_source_leaves_the_number_unknown() -> None:
