@@ -176,6 +176,7 @@ class JobDocuments(TypedDict):
 class Usage(TypedDict):
     tokens: int
     used_tokens: int
+    unknown_tokens: int
     windows: int
     cached_windows: int
     truncated: bool

@@ -10,6 +10,9 @@ from typing import Literal
 import numpy as np
 from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
+from tokenizers.models import WordPiece
+from tokenizers.pre_tokenizers import FixedLength
+from tokenizers.pre_tokenizers import Sequence as Splits
 
 from docsplit.windowing.sentences import sentence_starts
 from docsplit.windowing.windows import Ids, Positions
@@ -98,6 +101,13 @@ class DocumentTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._language = language
+        model = self._tokenizer.model
+        if isinstance(model, WordPiece):
+            # it makes one unknown token of a longer word, so all such words would be equal
+            parts = FixedLength(model.max_input_chars_per_word)
+            former = self._tokenizer.pre_tokenizer
+            self._tokenizer.pre_tokenizer = Splits([former, parts] if former else [parts])
+        self._unknown = self._tokenizer.token_to_id(getattr(model, "unk_token", None) or "<unk>")
         plain = self._tokenizer.encode("a", add_special_tokens=False).ids
         full = self._tokenizer.encode("a").ids
         at = next((i for i in range(len(full)) if full[i : i + len(plain)] == plain), 0)
@@ -169,6 +179,10 @@ class DocumentTokenizer:
         in_prompt = int(np.searchsorted(ends, len(prompt), side="right"))
         in_text = np.maximum(starts - len(prompt), 0)
         return Tokens(ids, lambda: in_text, in_prompt, complete)
+
+    def unknown(self, tokens: Tokens) -> int:
+        """How many tokens of a text stand for what the vocabulary lacks."""
+        return int((tokens.ids[tokens.prompt :] == self._unknown).sum())
 
     def count(self, text: str) -> int:
         """Number of tokens of ``text``, without special tokens."""

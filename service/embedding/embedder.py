@@ -81,6 +81,7 @@ class Document:
         characters: length of the text in code points.
         tokens: tokens of the whole text, without special and prompt tokens. For a truncated text
         over the limit: the tokens counted up to the limit.
+        unknown: how many of them stand for what the vocabulary lacks.
         used: tokens in the windows; less than ``tokens`` only after ``truncate``.
         computed: tokens that the model reads for it, with special and prompt tokens.
         pooled: the first result of ``vector``.
@@ -89,6 +90,7 @@ class Document:
     characters: int
     tokens: int
     windows: list[DocumentWindow]
+    unknown: int = 0
     _pooled: Vectors | None = field(default=None, init=False)
 
     @property
@@ -360,7 +362,7 @@ class Embedder:
         keep = side if truncate else None
         windows = split(self._tokenizer, text, tokens, keep, self._weighing)
         made = [DocumentWindow(w.start, w.end, w.tokens, w.ids, w.weight) for w in windows]
-        return Document(len(text), total, made)
+        return Document(len(text), total, made, self._tokenizer.unknown(tokens))
 
     async def _fill(self, result: Embedded, vectors: CachedVectors, deadline: float) -> None:
         windows = [window for document in result.documents for window in document.windows]

@@ -139,9 +139,8 @@ class Reranker:
         if total > self._max_tokens and not truncate:
             raise TooLongError(index, self._max_tokens)
         windows = behind.split(text, tokens, side if truncate else None)
-        return Document(
-            len(text), total, [DocumentWindow(w.start, w.end, w.tokens, w.ids, 1) for w in windows]
-        )
+        made = [DocumentWindow(w.start, w.end, w.tokens, w.ids, 1) for w in windows]
+        return Document(len(text), total, made, documents.unknown(tokens))
 
 
 def best(document: Document) -> float:

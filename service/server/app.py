@@ -93,6 +93,7 @@ _TOLD_HEADERS = [
     "x-tokenization-time",
     "x-total-time",
     "x-truncated",
+    "x-unknown-tokens",
 ]
 # for commits and batches that still run when the socket is closed and all requests have ended
 STOP_SECONDS = 20.0

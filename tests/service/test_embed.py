@@ -135,6 +135,10 @@ def test_a_long_document_is_embedded_whole(
     assert usage["tokens"] == usage["used_tokens"] == sum(w["tokens"] for w in windows)
     assert not usage["truncated"]
     assert answer.headers["x-truncated"] == "false"
+    assert usage["unknown_tokens"] == int(answer.headers["x-unknown-tokens"]) == 0
+    unknown = post(server, inputs=["Two words, ខ្មែរ ភាសា.", "Others."], windows=True)
+    assert [one["unknown_tokens"] for one in unknown.json()["usage"]] == [2, 0]
+    assert unknown.headers["x-unknown-tokens"] == "2"
     assert "".join(long_document[w["start"] : w["end"]] for w in windows) == long_document
     weights = np.array([w["weight"] for w in windows])
     assert weights.sum() == pytest.approx(1)

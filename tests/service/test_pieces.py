@@ -82,6 +82,40 @@ def test_pieces_have_the_tokens_of_the_whole(
     np.testing.assert_array_equal(tokens.starts, starts)
 
 
+@pytest.mark.parametrize("name", [name for name in HOSTILE if "one" in name or "endless" in name])
+def test_an_endless_word_is_read_in_parts(name: str) -> None:
+    """Its tokens, joined, are the text but for some letters where a piece ends inside a word."""
+    tokenizer = DocumentTokenizer(PATH, 512)
+    text = HOSTILE[name]
+    tokens = tokenizer.encode(text)
+    assert tokenizer.unknown(tokens) == 0
+    plain = Tokenizer.from_file(str(PATH))
+    found = "".join(str(plain.id_to_token(one)).removeprefix("##") for one in tokens.ids.tolist())
+    assert abs(len(found) - len(text.replace(" ", ""))) < 100
+    assert (np.diff(tokens.starts) > 0).all()
+
+
+def test_only_words_beyond_the_limit_of_the_model_are_split() -> None:
+    tokenizer = DocumentTokenizer(PATH, 512)
+    for length in (99, 100):
+        text = f"Some {'ab' * length}"[: 5 + length] + ", and more."
+        np.testing.assert_array_equal(tokenizer.encode(text).ids, whole(text)[0])
+    glued = [
+        "Thesupplierdeliversthepumpwithinthirtydaysoftheorderandthebuyerpaysthepriceafteracceptance"
+        "ofthegoodsattheplant",
+        "Thechildrenplayedinthegardenuntilthesunwentdownandthentheirmothercalledthemintothehousetoeat"
+        "somesoupwithbread",
+    ]
+    for text in glued:
+        # without the split
+        assert len(whole(text)[0]) == 1
+        assert tokenizer.unknown(tokenizer.encode(text)) == 0
+    first, second = (set(tokenizer.encode(text).ids.tolist()) for text in glued)
+    assert len(first & second) < len(first | second) / 2
+    # a language that the vocabulary lacks
+    assert tokenizer.unknown(tokenizer.encode("The cat ខ្មែរ, ភាសា.", "ខ្មែរ: ")) == 2
+
+
 @pytest.mark.parametrize("side", SIDES)
 def test_tokenising_stops_past_the_limit(spied: tuple[DocumentTokenizer, Spy], side: Side) -> None:
     tokenizer, spy = spied

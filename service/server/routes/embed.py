@@ -161,6 +161,7 @@ class UsageOut(BaseModel):
 
     tokens: int = Field(description="tokens of the whole document, without special tokens")
     used_tokens: int = Field(description="how many of these the vector represents")
+    unknown_tokens: int = Field(description="how many of `tokens` the vocabulary lacks")
     windows: int
     cached_windows: int
     truncated: bool
@@ -274,6 +275,7 @@ def _detailed(encoder: Encoder, body: EmbedRequest, result: Embedded) -> dict[st
             {
                 "tokens": document.tokens,
                 "used_tokens": document.used,
+                "unknown_tokens": document.unknown,
                 "windows": len(document.windows),
                 "cached_windows": document.cached,
                 "truncated": document.truncated,

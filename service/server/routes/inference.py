@@ -303,6 +303,7 @@ def headers(request: Request, result: Embedded) -> dict[str, str]:
         "x-queue-time": _ms(result.timing.queued),
         "x-inference-time": _ms(result.timing.computing),
         "x-cache": "hit" if cached == windows else "partial" if cached else "miss",
+        "x-unknown-tokens": str(sum(d.unknown for d in result.documents)),
         "x-truncated": "true" if result.truncated else "false",
     }
 
