@@ -16,7 +16,7 @@ from docsplit.bundles.manifest import (
     WeightUnit,
     WindowWeights,
 )
-from export.options import add_gate_options, add_options, count, held_out, interruptible
+from export.options import add_gate_options, add_options, held_out, interruptible
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -221,20 +221,6 @@ def _parser() -> argparse.ArgumentParser:
         "e.g. '.*layer.0/output/dense/MatMul'; improves parity, costs size and speed",
     )
     parser.add_argument(
-        "--calibration",
-        type=Path,
-        metavar="FILE",
-        help="real text to calibrate int8 and to measure parity, on different passages: one "
-        "document per line, or a table with a column text, packed or not (default: examples/peps)",
-    )
-    parser.add_argument(
-        "--paragraphs",
-        type=_paragraphs,
-        default=300,
-        metavar="N",
-        help="number of paragraphs to measure parity, at least 200 (default: 300)",
-    )
-    parser.add_argument(
         "--licence", help="SPDX identifier of the weights' licence (default: the model card's)"
     )
     add_gate_options(parser)
@@ -284,13 +270,6 @@ def _first_window(text: str) -> float:
             f"{text!r} is not a number above 0 and up to {MOST_FIRST_WINDOW:g}"
         )
     return times
-
-
-def _paragraphs(text: str) -> int:
-    number = count(text)
-    if number < 200:
-        raise argparse.ArgumentTypeError("parity needs at least 200 paragraphs")
-    return number
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from export.errors import ExportError
 from export.progress import Report
 from export.source import Checkpoint, Pair, PairSource, Source, reference_scores, reference_vectors
 from export.tasks import Task, figure, judge
-from export.texts import TEXTS, batches, make_pairs, pair_inputs, pair_rows, same_order
+from export.texts import TEXTS, batches, make_pairs, padded, pair_rows, same_order
 from export.thresholds import AnyParity, Given, limits, losses
 
 # Check that the weights of a source, the constants of a graph and their outputs are finite.
@@ -407,20 +407,10 @@ class Gate(Judge):
         """
         if not self._tasks or (isinstance(parity, Parity) and parity.tasks):
             return parity
-        return parity.model_copy(update={"tasks": self.losses(name, graph)})
-
-    def losses(self, name: PrecisionName, graph: Path) -> list[TaskParity]:
-        """Measure a graph at the tasks.
-
-        Raises:
-            ExportError: a vector is not finite.
-        """
-        if not self._tasks:
-            return []
         _, encode = open_engine(name, graph, threads=self._threads)
         tokenizer = DocumentTokenizer(self._tokenizer, self.source.max_tokens)
         prompt = self.source.prompts.get(self.source.default_prompt or "", "")
-        found = []
+        found: list[TaskParity] = []
         for number, task in enumerate(self._tasks):
             if number not in self._windows:
                 self._windows[number] = read(tokenizer, task.texts, prompt, weighing=self._weighing)
@@ -430,7 +420,7 @@ class Gate(Judge):
                 self._figures[number] = self._figure(task, windows, "the source", own)
             value = self._figure(task, windows, name, encode)
             found.append(judge(task, self._figures[number], value, losses(name, self._given)))
-        return found
+        return parity.model_copy(update={"tasks": found})
 
     def _figure(self, task: Task, windows: list[list[Window]], side: str, encode: Encode) -> float:
         def advance(share: float) -> None:
@@ -469,14 +459,12 @@ class PairGate(Judge):
     def _inputs(self, items: Sequence[Pair], size: int, tokens: int | None = None) -> list[Inputs]:
         longest = min(tokens or self._source.max_tokens, self._source.max_tokens)
         tokenizer = self._tokenizer if tokens is None else self._tokenizer.shortened(longest)
-        return pair_inputs(pair_rows(tokenizer, items), size, self._pad)
+        return padded(pair_rows(tokenizer, items), size, self._pad)
 
     def calibration(self, texts: Sequence[str]) -> Callable[[int], list[Inputs]]:
         """See ``Judge``."""
         rows = pair_rows(self._tokenizer, make_pairs(texts, self._tokenizer))
-        return lambda size: pair_inputs(
-            rows if size == 1 else sorted(rows, key=len), size, self._pad
-        )
+        return lambda size: padded(rows if size == 1 else sorted(rows, key=len), size, self._pad)
 
     def _refuse_trace(self, found: np.ndarray, reference: np.ndarray) -> None:
         worst = float(np.abs(found - reference).max() / max(1.0, float(np.abs(reference).max())))

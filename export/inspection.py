@@ -218,15 +218,9 @@ def verify_main(arguments: Sequence[str]) -> int:
     parser.add_argument(
         "--trust-remote-code", action="store_true", help="same as in docsplit-export"
     )
-    parser.add_argument(
-        "--calibration", type=Path, metavar="FILE", help="same as in docsplit-export"
-    )
-    parser.add_argument("--paragraphs", type=int, default=300, metavar="N", help="at least 200")
     add_gate_options(parser)
     add_options(parser)
     given = parser.parse_args(arguments)
-    if given.paragraphs < 200:
-        parser.error("--paragraphs: parity needs at least 200")
     opened = bundle.load_any(given.bundle)
     source = given.source or opened.manifest.lineage.source
     from export.requirements import absence

@@ -18,7 +18,21 @@ if TYPE_CHECKING:
 
 
 def add_gate_options(parser: argparse.ArgumentParser) -> None:
-    """Add ``--threshold`` and ``--threads``."""
+    """Add ``--calibration``, ``--paragraphs``, ``--threshold`` and ``--threads``."""
+    parser.add_argument(
+        "--calibration",
+        type=Path,
+        metavar="FILE",
+        help="real text to calibrate int8 and to measure parity, on different passages: one "
+        "document per line, or a table with a column text, packed or not (default: examples/peps)",
+    )
+    parser.add_argument(
+        "--paragraphs",
+        type=_paragraphs,
+        default=300,
+        metavar="N",
+        help="number of paragraphs to measure parity, at least 200 (default: 300)",
+    )
     parser.add_argument(
         "--threshold",
         type=_threshold,
@@ -51,6 +65,13 @@ def count(text: str) -> int:
     if value < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a whole number above 0")
     return value
+
+
+def _paragraphs(text: str) -> int:
+    number = count(text)
+    if number < 200:
+        raise argparse.ArgumentTypeError("parity needs at least 200 paragraphs")
+    return number
 
 
 def cores() -> int:

@@ -195,12 +195,10 @@ def batches(
     cut.enable_truncation(max_tokens)
     cut.no_padding()
     rows = [np.array(encoding.ids) for encoding in cut.encode_batch(texts)]
-    return padded(rows, pad_token_id=pad_token_id, size=size)
+    return padded(rows, size, pad_token_id)
 
 
-def padded(
-    rows: Sequence[NDArray[np.integer[Any]]], *, pad_token_id: int, size: int
-) -> list[dict[str, np.ndarray]]:
+def padded(rows: Sequence[NDArray[np.integer[Any]]], size: int, pad_token_id: int) -> list[Inputs]:
     """Model inputs of rows of token ids, in order; see ``batches``."""
     groups: list[list[NDArray[np.integer[Any]]]] = []
     longest = 0
@@ -246,12 +244,6 @@ def make_pairs(passages: Sequence[str], tokenizer: PairTokenizer) -> list[Pair]:
 def pair_rows(tokenizer: PairTokenizer, pairs: Sequence[Pair]) -> list[Ids]:
     """The model's input for each pair, cut at the window."""
     return [tokenizer.row(query, text) for query, text in pairs]
-
-
-def pair_inputs(found: Sequence[Ids], size: int, pad_token_id: int) -> list[Inputs]:
-    """Batches of at most ``size`` rows, in order."""
-    wide = [row.astype(np.int64) for row in found]
-    return padded(wide, pad_token_id=pad_token_id, size=size)
 
 
 def same_order(scores: np.ndarray, reference: np.ndarray) -> tuple[float, float]:

@@ -122,11 +122,6 @@ class DocumentTokenizer:
         """Number of token ids."""
         return self._tokenizer.get_vocab_size()
 
-    @property
-    def special(self) -> int:
-        """Number of special tokens around every window."""
-        return len(self.prefix) + len(self.suffix)
-
     def encode(self, text: str, prompt: str = "") -> Tokens:
         """Tokenise all of ``prompt + text``, of any length.
 

@@ -35,17 +35,10 @@ class UnusableInputError(RequestError):
 
 
 class EmptyInputError(UnusableInputError, EmptyError):
-    """A text without any token."""
+    """A text without any token, or whose vector is all zeros."""
 
-    def __init__(self, index: int) -> None:
-        super().__init__(index, "is empty: its text makes no token", "empty_input")
-
-
-class UnknownInputError(UnusableInputError, EmptyError):
-    """A text whose vector is all zeros, as static embeddings give for unknown words."""
-
-    def __init__(self, index: int) -> None:
-        super().__init__(index, UNKNOWN, "unknown_input")
+    def __init__(self, index: int, reason: str = "is empty: its text makes no token") -> None:
+        super().__init__(index, reason, "empty_input")
 
 
 class TooLongError(UnusableInputError, TooLargeError):
@@ -295,8 +288,7 @@ class Embedder:
             refuse: embed the other texts if one is empty, unknown or too long.
 
         Raises:
-            EmptyInputError: a text has no tokens, unless ``refuse``.
-            UnknownInputError: the vector of a text is all zeros, unless ``refuse``.
+            EmptyInputError: a text has no tokens or a vector of zeros, unless ``refuse``.
             TooLongError: a document exceeds the limit, unless ``refuse``.
             OverloadedError, DeadlineError, EngineFailedError: from the batcher.
         """
@@ -330,9 +322,9 @@ class Embedder:
                 if document.vector().any():
                     result.documents.append(document)
                 elif refuse:
-                    result.refused[index] = UnknownInputError(index)
+                    result.refused[index] = EmptyInputError(index, UNKNOWN)
                 else:
-                    raise UnknownInputError(index)
+                    raise EmptyInputError(index, UNKNOWN)
         result.timing.pooling = stage.seconds
         return result
 

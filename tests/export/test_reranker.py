@@ -29,7 +29,7 @@ from export.pipeline import Request, export
 from export.progress import unreported
 from export.source import is_reranker, open_pair_source
 from export.tasks import HeldOut
-from export.texts import make_pairs, pair_inputs, pair_rows, same_order
+from export.texts import make_pairs, padded, pair_rows, same_order
 from export.thresholds import misses, remaining
 from service.server.encoders import open_bundles
 from service.settings import Settings
@@ -133,15 +133,13 @@ def test_scores_equal_those_of_torch(
     _, second = openvino_engine(graph, threads=1, floating="f32")
     for encode in (first, second):
         for size in (1, 8):
-            found = np.concatenate([encode(batch) for batch in pair_inputs(ids, size, 0)])[:, 0]
+            found = np.concatenate([encode(batch) for batch in padded(ids, size, 0)])[:, 0]
             assert np.abs(found - reference).max() < tolerance
     # the controls: the text asks and the query answers; both texts are of the first segment
     swapped = logits(torch_model, [(text, query) for query, text in pairs])
     assert np.abs(swapped - reference).max() > 10 * tolerance
     plain = PairTokenizer(bundle.path("tokenizer.json"), 64)
-    one_segment = np.concatenate([second(b) for b in pair_inputs(pair_rows(plain, pairs), 8, 0)])[
-        :, 0
-    ]
+    one_segment = np.concatenate([second(b) for b in padded(pair_rows(plain, pairs), 8, 0)])[:, 0]
     assert np.abs(one_segment - reference).max() > 10 * tolerance
 
 
@@ -304,7 +302,7 @@ def test_a_long_text_counts_by_its_best_window(
     assert len(windows) > 5
     assert "".join(long[window.start : window.end] for window in windows) == long
     _, encode = openvino_engine(bundle.graph("fp16"), threads=1, floating="f32")
-    found = [float(encode(pair_inputs([window.ids], 1, 0)[0])[0, 0]) for window in windows]
+    found = [float(encode(padded([window.ids], 1, 0)[0])[0, 0]) for window in windows]
     answer = post(server, "/rerank", query=QUERY, texts=[long], raw_scores=True)
     assert answer.json()[0]["score"] == pytest.approx(max(found), abs=1e-3)
     tokens = sum(len(window.ids) for window in windows)

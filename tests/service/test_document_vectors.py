@@ -52,7 +52,7 @@ def test_the_first_window_is_filled_and_follows_the_prompt(tokenizer: DocumentTo
     assert len(first.ids) == WINDOW
     lead = tokenizer.encode("query: ").ids
     assert np.array_equal(first.ids[1 : 1 + len(lead)], lead)
-    assert first.tokens == WINDOW - tokenizer.special - len(lead)
+    assert first.tokens == WINDOW - len(tokenizer.model_input([])) - len(lead)
 
 
 def test_a_document_is_the_weighted_mean_of_its_windows(tokenizer: DocumentTokenizer) -> None:

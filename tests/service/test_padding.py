@@ -34,7 +34,7 @@ def documents(peps: dict[str, str]) -> Documents:
         tokens = tokenizer.encode(text[: int(300 * np.exp(sizes.uniform(0, np.log(66))))])
         boundaries = tokenizer.boundaries(text, tokens)
         edges = [0, *cut(tokens.ids, *boundaries, tokenizer.capacity)]
-        found.append((np.diff(edges) + tokenizer.special).tolist())
+        found.append((np.diff(edges) + len(tokenizer.model_input([]))).tolist())
     return found
 
 
