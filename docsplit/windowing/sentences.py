@@ -13,6 +13,13 @@ import sentencex
 # sentencex takes quadratic time for a text full of unclosed quotes (74 s for 1 MB). So it receives
 # paragraphs, and the plain rule below cuts a paragraph that is longer than this.
 LONGEST_PARAGRAPH = 8192
+# A sentence beyond this is a list or a table without marks, so its lines end like sentences. In one
+# that is shorter, lines are wrapped.
+_LONGEST_SENTENCE = 1000
+# words before the number of a provision or a figure, which sentencex takes for ends
+_NUMBERED = re.compile(
+    r"\b(?:eqs?|tabs?|approx|paras?|arts?|civ|abs|ziff|anm)\.\s*$", re.IGNORECASE
+)
 _STEP = 65_536
 _SPACE = re.compile(r"\s*")
 _NEWLINES = re.compile(r"\n+")
@@ -90,6 +97,10 @@ def _append(starts: list[int], text: str, begin: int, end: int, language: str) -
         found = paragraph.find(sentence, cursor)
         if found < 0:
             continue
-        if found > 0 and not sentence.isspace():
+        numbered = sentence[0].isdigit() and _NUMBERED.search(paragraph, max(0, found - 20), found)
+        if found > 0 and not sentence.isspace() and not numbered:
             starts.append(begin + found)
         cursor = found + len(sentence)
+        if len(sentence) > _LONGEST_SENTENCE:
+            lines = (line.end() for line in _NEWLINES.finditer(sentence))
+            starts.extend(begin + found + at for at in lines if at < len(sentence))

@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
     from docsplit.corpora.documents import Document
     from service.bulk.loader import Encoded, Report, Update, Updater
-    from service.embedding.batching.jobs import BatchReport
+    from service.embedding.batching.queue import BatchReport
     from service.index.documents import Index
     from service.index.found_links import Names
     from service.index.indexes import Indexes

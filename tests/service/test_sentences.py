@@ -30,6 +30,32 @@ def test_abbreviations_do_not_end_sentences() -> None:
     ]
 
 
+def test_numbers_of_provisions_do_not_begin_sentences() -> None:
+    text = (
+        "We use Eq. 5 and Tab. 3 here. Approx. 20 % of them, see para. 4 and Art. 5 of the act. "
+        "Under Civ. 2 and Abs. 3 it ends. The cat sat on the mat. 20 others came."
+    )
+    assert [s.strip() for s in split(text)] == [
+        "We use Eq. 5 and Tab. 3 here.",
+        "Approx. 20 % of them, see para. 4 and Art. 5 of the act.",
+        "Under Civ. 2 and Abs. 3 it ends.",
+        # the controls: a word that only ends like one of them, and another one
+        "The cat sat on the mat.",
+        "20 others came.",
+    ]
+
+
+def test_lines_without_marks_end_sentences_unless_they_are_wrapped() -> None:
+    lines = [f"item {number} of a list\n" for number in range(100)]
+    assert split("".join(lines)) == lines
+    assert split("The items are\n" + "".join(lines) + "and no other.")[:2] == [
+        "The items are\n",
+        lines[0],
+    ]
+    wrapped = "A sentence that an author\nhas wrapped at some\nwidth ends here. "
+    assert split(wrapped * 100) == [wrapped] * 100
+
+
 def test_paragraphs_and_other_scripts() -> None:
     assert [
         s.strip() for s in split("A heading\n\nSome text\nwrapped. 这是一个句子。这是另一个。")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from docsplit.bundles import format as bundle
 from docsplit.bundles.format import DEFAULT_BUNDLE
+from docsplit.windowing import sentences
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.windows import cut
 
@@ -77,6 +78,23 @@ def test_appended_text_changes_only_the_last_window(
         before = content_defined(tokenizer, "\n\n".join(paragraphs[:kept]))
         after = content_defined(tokenizer, "\n\n".join(paragraphs[: kept + 30]))
         assert after[: len(before) - 1] == before[:-1]
+
+
+def test_a_list_that_grows_keeps_its_windows_at_every_length(
+    tokenizer: DocumentTokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where it becomes a long paragraph, whose lines always end sentences."""
+    lines = [f"part {i * 7919 % 9973} of list {i * 104729 % 8087}\n" for i in range(400)]
+    texts = ["".join(lines[:count]) for count in range(100, 400, 10)]
+    assert len(texts[0]) < sentences.LONGEST_PARAGRAPH < len(texts[-1])
+
+    def most() -> int:
+        return max(changed(content_defined, tokenizer, *pair) for pair in pairwise(texts))
+
+    assert most() <= 2
+    # the control
+    monkeypatch.setattr(sentences, "_LONGEST_SENTENCE", sentences.LONGEST_PARAGRAPH)
+    assert most() > 2
 
 
 def test_short_document_is_one_window(tokenizer: DocumentTokenizer) -> None:
