@@ -151,6 +151,8 @@ class Settings(BaseSettings):
     system writes them later; a power failure may lose the newest"""
     index_cache_bytes: NonNegativeInt = 536_870_912
     """memory for parts of indexes, metadata, and ids of documents that were read before"""
+    erase_within: Annotated[float, Field(ge=21_600)] = 86_400.0
+    """seconds after which no file of an index has a text that was deleted or replaced"""
 
     api_keys: Annotated[list[SecretStr], NoDecode] = []
     """accepted bearer keys, separated by commas; none: no key is needed"""

@@ -270,7 +270,8 @@ def maintained(
             yield outcome
             if await size(table) > before + GROWTH_BYTES:
                 try:
-                    await optimize(table, sync)
+                    if (await optimize(table, sync)).removed:
+                        await indexes.erasures.note(table.name)
                 except RuntimeError as error:
                     # a service may maintain the index at the same time; the next time does it all
                     log.warning("index_maintenance_failed", index=name, reason=str(error)[:300])

@@ -102,6 +102,7 @@ async def writable(settings: Settings) -> AsyncIterator[Store]:
         settings.durability,
         settings.index_cache_bytes,
         settings.bucket_timeout,
+        settings.erase_within,
     )
     with faults():
         try:

@@ -25,6 +25,7 @@ from lancedb.table import AsyncTable
 
 from service.errors import BuildingError, ConflictError, NotFoundError, StoreError, lance_fault
 from service.index.documents import Index
+from service.index.erasures import Erasures
 from service.index.found_links import FoundLinks
 from service.index.leases import Leases
 from service.index.maps import Maps
@@ -378,7 +379,8 @@ class Indexes:
 
     Args:
         database: holds their tables.
-        shared: database of leases, aliases, profiles, maps and the registry of generations.
+        shared: database of leases, aliases, profiles, maps, erasures and the registry of
+            generations.
         models: the served bundles; each index is read and written by the generation of one.
         damaged: called with the number of damaged rows that a read met.
         fitted: called with the outcome of each fit of a profile.
@@ -401,6 +403,7 @@ class Indexes:
         self.profiles = Profiles(shared, fitted)
         self.maps = Maps(shared)
         self.found_links = FoundLinks(shared)
+        self.erasures = Erasures(shared)
         self._structure = asyncio.Lock()
         self._vocabularies: LRUCache[str, Vocabulary] = LRUCache(_VOCABULARIES)
         self._listing = Listing()
@@ -470,6 +473,7 @@ class Indexes:
             await self.registry.forget_dropped(gone)
             await self.profiles.forget(gone)
             await self.maps.forget(gone)
+            await self.erasures.forget(gone)
         return self._listing.keep([one for one in names if one not in dropped], changes)
 
     async def generations(self, name: str, *, still: bool = False) -> list[Generation]:

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
+import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
+from itertools import count
 
 import pyarrow as pa
 import structlog
@@ -22,14 +24,20 @@ from service import executors
 from service.errors import BuildingError, ConflictError, NotFoundError
 from service.index import sql
 from service.index.documents import Index
-from service.index.indexes import Indexes
-from service.index.merging import GROWTH_BYTES, Between, size, working
+from service.index.indexes import Indexes, by_index
+from service.index.merging import GROWTH_BYTES, Between, Merged, may_hold_deleted, size, working
 from service.index.rows import derived
 from service.index.rows.checksums import Part, texts
 from service.index.rows.schema import LACKING, OPTIONAL, indexed, prepare
 from service.index.rows.vectors import windows_searchable
 from service.index.sql import Sql
-from service.index.storage.database import KEEP_VERSIONS, older_than, pinned
+from service.index.storage.database import (
+    KEEP_VERSIONS,
+    Database,
+    older_than,
+    pinned,
+    table_names,
+)
 from service.logs import outline
 
 log = structlog.get_logger("docsplit.index")
@@ -110,6 +118,8 @@ LEASE_SECONDS = 600.0
 LEASE_POLL_SECONDS = 5.0
 # between two looks at the size of an index
 _SIZE_SECONDS = 1.0
+# between two looks for what is to be erased
+_LONGEST_PAUSE = 3600.0
 # microseconds; every copy that was read before a deletion has been written by then
 KEEP_TOMBSTONES = 15 * 60 * 1_000_000
 # after a maintenance another one follows, which finds what this one had to leave for so long
@@ -130,6 +140,10 @@ MOST_SEGMENTS = 32
 WINDOW_INDEX_WINDOWS = 4096
 
 
+async def _none() -> Sequence[Database]:
+    return []
+
+
 class Maintainer:
     """Optimizes indexes that this process wrote to.
 
@@ -138,6 +152,8 @@ class Maintainer:
         done: called with the name of each optimized index.
         between: gives for the name of an index a block between two commits to it, or one that
             waits for nothing.
+        erase_within: seconds after which no file holds a text that was deleted or replaced.
+        others: gives databases whose small tables are kept free of deleted rows, too.
     """
 
     def __init__(
@@ -145,8 +161,12 @@ class Maintainer:
         indexes: Indexes,
         done: Callable[[str], Awaitable[None]] | None = None,
         between: Callable[[str], AbstractAsyncContextManager[object]] = lambda _: nullcontext(),
+        erase_within: float = math.inf,
+        others: Callable[[], Awaitable[Sequence[Database]]] = _none,
     ) -> None:
         self._indexes = indexes
+        self._erase_within = erase_within
+        self._others = others
         self._done = done
         self._between = between
         self._commits: dict[str, int] = {}
@@ -157,7 +177,7 @@ class Maintainer:
         # the version after the last maintenance, and the call that looks at what it had to leave
         self._left: dict[str, int] = {}
         self._later: dict[str, asyncio.TimerHandle] = {}
-        self._upgrade: asyncio.Task[None] | None = None
+        self._started: list[asyncio.Task[None]] = []
 
     def note(self, name: str) -> None:
         """Note a write to an index."""
@@ -167,9 +187,11 @@ class Maintainer:
             self._tasks[name] = asyncio.create_task(self._run(name))
 
     def start(self) -> None:
-        """Upgrade the tables of earlier versions, once, in the background."""
-        # without the context of the request that may have started it
-        self._upgrade = asyncio.create_task(self.upgrade(), context=contextvars.Context())
+        """Begin what needs no write: upgrades of tables, and their maintenance in time."""
+        for work in (self.upgrade(), self._watch()):
+            # without the context of the request that may have started it
+            task = asyncio.create_task(work, context=contextvars.Context())
+            self._started.append(task)
 
     async def upgrade(self) -> None:
         """Give all documents that lack terms their terms."""
@@ -179,11 +201,36 @@ class Maintainer:
         except Exception as error:  # noqa: BLE001 searches read the texts instead
             log.warning("index_upgrade_failed", reason=str(error)[:300])
 
+    async def _watch(self) -> None:
+        """Maintain what processes left that have ended, and erase in time, whoever deleted."""
+        pause = min(self._erase_within / 24, _LONGEST_PAUSE)
+        for look in count():
+            try:
+                due = await self._indexes.erasures.due(self._erase_within)
+                for name, tables in by_index(await self._indexes.tables()).items():
+                    if due.keys() & tables or (look == 0 and await self._is_left(name)):
+                        self.note(name)
+                # its holder scrubs for all, and keeps it as long as it looks in time
+                if look > 0 and await self._indexes.leases.acquire("scrub", 2 * pause):
+                    for database in await self._others():
+                        await scrub(database)
+            except Exception as error:  # noqa: BLE001 the next look tries again
+                log.warning("index_erasures_failed", reason=str(error)[:300])
+            await asyncio.sleep(pause)
+
+    async def _is_left(self, name: str) -> bool:
+        """Whether an index has former versions, which the maintenance after a write removes."""
+        try:
+            table = (await self._indexes.open(name)).table
+            return len(await table.list_versions()) > 1  # type: ignore[no-untyped-call]
+        except Exception:  # noqa: BLE001 requests tell what is wrong with this index
+            return False
+
     async def close(self) -> None:
         """Stop; a running optimization is abandoned and changes nothing."""
         for later in self._later.values():
             later.cancel()
-        tasks = [*self._tasks.values(), *([self._upgrade] if self._upgrade else [])]
+        tasks = [*self._tasks.values(), *self._started]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
@@ -248,6 +295,7 @@ class Maintainer:
         async with self._indexes.leases.kept(lease, LEASE_SECONDS):
             if not await maintain(self._indexes, name, index, between=lambda: self._between(name)):
                 log.warning("index_files_left", index=name)
+            await self._erase(name, index)
             self._sizes[name] = await size(index.table)
             await self._plan(name, index.table)
         seconds = round(time.monotonic() - started, 2)
@@ -255,6 +303,36 @@ class Maintainer:
         if self._done is not None:
             await self._done(name)
         return True
+
+    async def _erase(self, name: str, index: Index) -> None:
+        """Take deleted texts out of all generations of an index if that is due.
+
+        Readers need the former versions for a while. A later maintenance removes them, and then the
+        table leaves the record.
+        """
+        erasures, lease = self._indexes.erasures, index.table.name
+        written = (await erasures.due(self._erase_within)).get(lease)
+        if written is None:
+            return
+        for generation in await self._indexes.generations(name):
+            table = generation.index.table
+            if written:
+                if await pinned(table):
+                    return
+                async with working(table) as work:
+                    await work.remove(await older_than(table, KEEP_VERSIONS))
+            elif table.name == lease:
+                await rewrite(self._indexes, name, index)
+            elif await self._indexes.leases.acquire(table.name, LEASE_SECONDS):
+                async with self._indexes.leases.kept(table.name, LEASE_SECONDS):
+                    await rewrite(self._indexes, name, generation.index)
+            else:
+                return
+        if written:
+            await erasures.forget([lease])
+        else:
+            await erasures.wrote(lease)
+            log.info("index_erased", index=name)
 
     async def _plan(self, name: str, table: AsyncTable) -> None:
         """Maintain an index once more when its tombstones and former versions may go."""
@@ -287,11 +365,11 @@ async def maintain(
         every, rebuild, between: as for ``optimize``.
 
     Returns:
-        The result of ``optimize``.
+        Whether small files are merged; False if writers changed the same rows each time.
     """
     if len(await indexes.generations(name)) == 1:
         await purge(index.table, time.time_ns() // 1000 - KEEP_TOMBSTONES)
-    whole = await optimize(
+    merged = await optimize(
         index.table,
         indexes.database.sync,
         step,
@@ -299,6 +377,8 @@ async def maintain(
         rebuild=rebuild,
         between=between,
     )
+    if merged.removed:
+        await indexes.erasures.note(index.table.name)
     # opening the table tells the caches the size of its new index over words, even before a search
     database = indexes.database
     await database.note(await database.open_table(index.table.name, still=True))
@@ -309,7 +389,7 @@ async def maintain(
     except Exception as error:  # noqa: BLE001 the next maintenance tries again
         if not await indexes.registry.overtook(error):
             log.warning("profile_not_fitted", table=index.table.name, outline=outline(error))
-    return whole
+    return merged.whole
 
 
 async def optimize(
@@ -320,7 +400,7 @@ async def optimize(
     every: bool = False,
     rebuild: bool = False,
     between: Between = nullcontext,
-) -> bool:
+) -> Merged:
     """Merge small fragments, update the indexes, build the vector index.
 
     Reads and writes continue. LanceDB repeats a write that conflicts with the compaction. While a
@@ -335,7 +415,7 @@ async def optimize(
         between: as for ``working``.
 
     Returns:
-        Whether small files are merged; False if writers changed the same rows each time.
+        What the merge of small files did.
 
     Raises:
         OSError, RuntimeError: the store fails, or others changed the same indexes.
@@ -371,7 +451,7 @@ async def optimize(
             elif index is not None:
                 # it would get further segments and never be built again
                 await table.drop_index(index.name)
-    return merged.whole
+    return merged
 
 
 def _current(index: IndexConfig) -> bool:
@@ -401,11 +481,40 @@ async def _many_windows(table: AsyncTable) -> bool:
     return sum(map(len, ends.to_pylist())) >= WINDOW_INDEX_WINDOWS
 
 
+async def scrub(database: Database) -> None:
+    """Take deleted rows out of the files of small tables, and remove former versions.
+
+    These tables have no index over words. Their writers may have ended, and LanceDB by itself
+    leaves a deleted row in its file until a tenth of the rows are deleted.
+    """
+    for name in await table_names(database):
+        table = await database.open_table(name)
+        async with working(table) as work:
+            await work.remove(await older_than(table, KEEP_VERSIONS))
+            if await may_hold_deleted(table):
+                await work.erase()
+    await database.sync()
+
+
 async def purge(table: AsyncTable, before: int) -> None:
     """Remove the tombstones from before a time, in microseconds since the epoch."""
     where = sql.every(sql.compare("deleted", "=", True), sql.compare("updated", "<", before))
     if await table.count_rows(where):
         await table.delete(where)
+
+
+async def rewrite(
+    indexes: Indexes, name: str, index: Index, step: Callable[[str], None] = lambda _: None
+) -> int:
+    """Take deleted texts out of the present version; as ``erase``, but former versions stay."""
+    if len(await indexes.generations(name)) == 1:
+        await purge(index.table, time.time_ns() // 1000 - KEEP_TOMBSTONES)
+    async with working(index.table) as work:
+        step("write files with deleted texts again")
+        written = await work.erase()
+    # words of deleted texts stay in the indexes until these are built again
+    await optimize(index.table, indexes.database.sync, step, every=True, rebuild=True)
+    return written
 
 
 async def erase(
@@ -431,16 +540,11 @@ async def erase(
     table = index.table
     if await pinned(table):
         raise ConflictError("an export reads a former version of the index: erase it afterwards")
-    if len(await indexes.generations(name)) == 1:
-        await purge(table, time.time_ns() // 1000 - KEEP_TOMBSTONES)
-    async with working(table) as work:
-        step("write files with deleted texts again")
-        written = await work.erase()
-    # words of deleted texts stay in the indexes until these are built again
-    await optimize(table, indexes.database.sync, step, every=True, rebuild=True)
+    written = await rewrite(indexes, name, index, step)
     await indexes.database.sync()
     async with working(table) as work:
         step("remove former versions")
         await asyncio.sleep(2 * _SHORTEST.total_seconds())
         await work.remove(_SHORTEST)
+    await indexes.erasures.forget([table.name])
     return written

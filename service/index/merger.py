@@ -304,6 +304,9 @@ def work(given: dict[str, Any]) -> None:
                 if not conflicting(error):
                     raise
                 answer["merged"] = None
+        case "look":
+            held = fragments(lance.dataset(uri, storage_options=options))
+            answer["removed"] = any(one.deleted for one in held)
         case "erase":
             answer["written"] = erase(uri, options)
         case "update":

@@ -48,10 +48,12 @@ class Merged:
 
     Attributes:
         whole: False if writers changed the same rows each time, so small files are left.
+        removed: whether files that it met held deleted rows; perhaps so if they are few and small.
         doubled: names of the vector indexes that doubled since they were built.
     """
 
     whole: bool
+    removed: bool
     doubled: Collection[str] = ()
 
 
@@ -94,6 +96,16 @@ async def size(table: AsyncTable) -> int:
     return found
 
 
+async def may_hold_deleted(table: AsyncTable) -> bool:
+    """Whether some rows in a table's files are deleted; surely so, or not, for a single file."""
+    # the library annotates this call wrongly
+    held: Any = await table.stats()
+    files = held["fragment_stats"]["num_fragments"]
+    # the mean is rounded down
+    most = files * (held["fragment_stats"]["lengths"]["mean"] + 1) - 1
+    return bool(held["num_rows"] < most)
+
+
 @asynccontextmanager
 async def working(table: AsyncTable, between: Between = nullcontext) -> AsyncIterator[Work]:
     """What maintains a table; a process of its own ends with the block.
@@ -128,8 +140,9 @@ class _Here:
         self._other: _There | None = None
 
     async def merge(self, *, every: bool) -> Merged:
+        removed = await may_hold_deleted(self._table)
         if await self._optimize(database.NEVER):
-            return Merged(whole=True)
+            return Merged(whole=True, removed=removed)
         return await (await self._apart()).merge(every=every)
 
     async def erase(self) -> int:
@@ -174,6 +187,7 @@ class _There:
         self._process = process
 
     async def merge(self, *, every: bool) -> Merged:
+        removed: bool = (await self._ask("look"))["removed"]
         whole = await self._groups(None, every=every) is not None
         for _ in range(0 if whole else _HELD_GROUPS):
             async with self._between():
@@ -182,7 +196,7 @@ class _There:
                 whole = merged == 0
                 break
         doubled: list[str] = (await self._ask("update"))["doubled"]
-        return Merged(whole, doubled)
+        return Merged(whole, removed, doubled)
 
     async def _groups(self, most: int | None, *, every: bool) -> int | None:
         """The number of merged fragments; None if writers changed them each time."""

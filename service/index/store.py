@@ -45,6 +45,7 @@ class Store:
         durability: when a write below a folder counts as done.
         cache_bytes: the limit of LanceDB's caches.
         timeout: seconds that a request to an object store may take.
+        erase_within: as for ``Maintainer``.
     """
 
     def __init__(
@@ -55,12 +56,14 @@ class Store:
         durability: Durability,
         cache_bytes: int,
         timeout: float,
+        erase_within: float,
     ) -> None:
         # LanceDB takes a path that begins with "db" for its cloud service: make it absolute
         self.path = path.rstrip("/") if "://" in path else str(Path(path).resolve())
         self._bundles = bundles
         self._metrics = metrics
         self._cache_bytes = cache_bytes
+        self._erase_within = erase_within
         self._caches: Caches | None = None
         removed = metrics.store_versions_removed.inc
         self.volume = Volume(self.path, durability, removed, timeout)
@@ -109,7 +112,12 @@ class Store:
                     self._metrics.index_damaged.inc,
                     lambda outcome: self._metrics.index_profiles.labels(outcome).inc(),
                 )
-                self._maintainer = maintenance.Maintainer(self._indexes, between=self._between)
+                self._maintainer = maintenance.Maintainer(
+                    self._indexes,
+                    between=self._between,
+                    erase_within=self._erase_within,
+                    others=self._shared,
+                )
             if self._follower is None and self._embed_for is not None:
                 from service.index.reembed import Follower
 
@@ -189,6 +197,10 @@ class Store:
         if part not in self._databases:
             self._databases[part] = await self._connect(part)
         return self._databases[part]
+
+    async def _shared(self) -> list[Database]:
+        """The databases of what was learnt, and of leases, jobs and maps."""
+        return [await self.database(part) for part in ("leases", "heads")]
 
     async def _connect(self, part: str) -> Database:
         from service.index.storage.database import connect

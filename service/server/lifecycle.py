@@ -113,6 +113,7 @@ class Service:
             settings.durability,
             settings.index_cache_bytes,
             settings.bucket_timeout,
+            settings.erase_within,
         )
         self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, list(encoders.values()))

@@ -104,7 +104,7 @@ def test_a_bucket_that_cannot_keep_commits_apart_is_refused(
     port = proxy.port if key else free_port()
     for name, value in variables(port, key or WRITER).items():
         monkeypatch.setenv(name, value)
-    store = Store(f"s3://{bucket}/refused", {}, Metrics(), "fsync", 0, 1.0)
+    store = Store(f"s3://{bucket}/refused", {}, Metrics(), "fsync", 0, 1.0, 86_400.0)
 
     async def scenario() -> None:
         requests = (store.indexes() for _ in range(3))

@@ -23,6 +23,7 @@ from docsplit.engines.choice import Choice
 from docsplit.engines.interface import Engine
 from service.bulk.__main__ import main
 from service.index import maintenance
+from service.index.merging import Merged
 from tests import forked
 from tests.conftest import ROOT, serving
 from tests.index import piped
@@ -156,7 +157,7 @@ def test_writes_of_a_service_at_the_end_do_not_stop_the_run(
 ) -> None:
     optimize, calls = maintenance.optimize, 0
 
-    async def preempted(*given: Any, **options: Any) -> bool:
+    async def preempted(*given: Any, **options: Any) -> Merged:
         nonlocal calls
         calls += 1
         if calls <= conflicts:

@@ -180,8 +180,7 @@ def test_a_former_table_is_searched_and_filled(
         noted: list[str] = []
         maintainer = Maintainer(a, noted.append)  # type: ignore[arg-type]
         maintainer.start()
-        assert maintainer._upgrade is not None
-        await maintainer._upgrade
+        await maintainer._started[0]
         await maintainer.close()
         assert await maintenance.complete(upgraded)
         assert await maintenance.fill(upgraded) == 0

@@ -18,6 +18,7 @@ from benchmarks.index.size.building import FIELDS, NAME, K, Vectors, few_words, 
 from benchmarks.rig.processes import status
 from service.index import maintenance
 from service.index.documents import Index
+from service.index.merging import Merged
 from service.index.query import search
 from service.index.query.filters import Condition, compile_filter
 from service.index.query.reading import Query
@@ -51,7 +52,7 @@ async def measure(
 
 
 async def _written(index: Index, queries: Vectors, writes: int) -> AsyncIterator[float]:
-    tasks: list[asyncio.Task[bool]] = []
+    tasks: list[asyncio.Task[Merged]] = []
     for number in range(writes):
         yield await _write(index, -1 - number, queries[number % len(queries)])
         if number % maintenance.COMMITS == maintenance.COMMITS - 1 and all(t.done() for t in tasks):
