@@ -75,10 +75,14 @@ LABEL org.opencontainers.image.title="docsplit" \
       org.opencontainers.image.licenses="Apache-2.0" \
       org.opencontainers.image.revision="${REVISION}" \
       org.opencontainers.image.base.name="${BASE}"
-# the official builds of onnxruntime report to their makers unless this is set
+# glibc keeps freed memory in one arena for each of many threads; two of them, trimmed early, take
+# less (docs/how-to/operate.md, "Capacity"). The official builds of onnxruntime report to their makers
+# unless the last one is set.
 ENV PATH=/opt/venv/bin:${PATH} \
     PYTHONPATH=/app \
     PYTHONDONTWRITEBYTECODE=1 \
+    MALLOC_ARENA_MAX=2 \
+    MALLOC_TRIM_THRESHOLD_=65536 \
     ORT_DISABLE_TELEMETRY=1 \
     DOCSPLIT_HOST=0.0.0.0 \
     DOCSPLIT_INDEX_PATH=/data
