@@ -154,7 +154,7 @@ def write_tokenizer(source: Checkpoint, folder: Path, texts: list[str]) -> Token
     pieces, parts = DocumentTokenizer(written, source.max_tokens), [*texts, *SAMPLES.values()]
     for joint in ("\n", " "):
         long = joint.join(parts * (1 + 4 * LONGEST // sum(map(len, parts))))
-        if pieces.encode(long).ids.tolist() != written.encode(long, add_special_tokens=False).ids:
+        if pieces.encode(long).ids.tolist() != pieces.whole(long).ids:
             raise ExportError(
                 f"{source.name}: the tokenizer does not split a long text in pieces as it splits "
                 "the whole; its pre-tokenizer must split at white space and punctuation, as those "

@@ -147,7 +147,7 @@ class DocumentTokenizer:
             side: begin at the start of the text for ``right``, at its end for ``left``.
         """
         if not prompt and len(text) <= LONGEST:
-            encoding = self._encode(text)
+            encoding = self.whole(text)
             return Tokens(np.array(encoding.ids, dtype=np.int32), lambda: _starts(encoding), 0)
         joined = prompt + text if prompt else text
         spans: Iterable[Range] = ranges(joined)
@@ -190,13 +190,14 @@ class DocumentTokenizer:
         So they read the characters around the piece, too.
         """
         first = max(begin - AROUND, 0)
-        encoding = self._encode(text[first : end + AROUND])
+        encoding = self.whole(text[first : end + AROUND])
         starts, ends = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2).T + first
         # where offsets are trimmed, a blank at the end of a text starts behind it
         own = (starts >= begin) & ((starts < end) | (end == len(text)))
         return np.array(encoding.ids, dtype=np.int32)[own], starts[own], ends[own]
 
-    def _encode(self, text: str) -> Encoding:
+    def whole(self, text: str) -> Encoding:
+        """A text in one call, without special tokens; it blocks no other thread of Python."""
         # encode_batch releases the GIL, encode does not
         [encoding] = self._tokenizer.encode_batch([text], add_special_tokens=False)
         return encoding

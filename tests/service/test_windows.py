@@ -114,7 +114,7 @@ def test_pieces_of_a_long_text_have_the_tokens_of_the_whole(
 ) -> None:
     longest = max(peps.values(), key=len)
     assert len(longest) > 65_536
-    whole = tokenizer._encode(longest)
+    whole = tokenizer.whole(longest)
     tokens = tokenizer.encode(longest)
     assert tokens.ids.tolist() == whole.ids
     assert tokens.starts.tolist() == [start for start, _ in whole.offsets]
