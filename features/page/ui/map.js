@@ -56,8 +56,10 @@ function compute(index, title, done, signal) {
   const run = async (asked) => {
     try {
       const job = await asked;
-      start.disabled = Boolean(job);
-      if (job) await follow(report, job, done, signal);
+      // the other call may follow it already
+      if (!job || start.disabled) return;
+      start.disabled = true;
+      await follow(report, job, done, signal);
     } catch (error) {
       if (error.name !== "AbortError") fill(report, problem(error));
     }

@@ -15,8 +15,11 @@ const FITS = { text: { strong: 0.5, fair: 0.3 }, document: { strong: 0.7, fair: 
 export function scores(value, kind, figures, ...further) {
   const word = ["strong", "fair"].find((each) => value >= FITS[kind][each]) ?? "weak";
   return h("p.scores", {}, value !== null && h(`b.${word}`, {}, word), figures.map(([name, figure]) =>
-    h("span", {}, `${name} `, typeof figure === "string" ? figure : figure.toFixed(2))), further);
+    h("span", {}, `${name} `, typeof figure === "string" ? figure : rounded(figure))), further);
 }
+
+// no -0.00
+const rounded = (figure) => (Math.round(100 * figure) / 100 + 0).toFixed(2);
 
 /** What the words and the figures mean, for those who want to know it. */
 export function legend(kind, order) {
