@@ -51,7 +51,7 @@ async function read(index, ids, signal) {
 function half(index, id, place, text) {
   return h("figure", {},
     h("figcaption.where", {}, h("a", { href: address(index, "document", { id, at: place.start }) },
-      where(place) || `from character ${place.start.toLocaleString("en")}`)),
+      where(place) || "Show it in the document")),
     h("blockquote", {}, text));
 }
 
