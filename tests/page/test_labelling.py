@@ -108,7 +108,7 @@ def test_a_person_makes_a_classifier_by_keys(tab: Tab, service: Server, name: st
     assert table[0] == '"index","id","title","label"'
     assert len(table) == 5
     # a spreadsheet would compute these
-    formulas = ["=1+1", "@sum(1)", "\uff1d1+1", "\n=1+1", "-1+1"]
+    formulas = ["=1+1", "@sum(1)", "\uff1d1+1", "+1+1", "-1+1"]
     given = [{"id": one, "labels": [text]} for one, text in zip(PEPS, formulas, strict=True)]
     place = f"{service.url}/classifiers/{name}/labels"
     body = {"index": "peps", "documents": given}

@@ -26,7 +26,8 @@ export function go(hash) {
   else location.hash = hash;
 }
 
-function decode(text) {
+/** A text without escapes; one with a broken escape stays as it is. */
+export function decode(text) {
   try {
     return decodeURIComponent(text);
   } catch {

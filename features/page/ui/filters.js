@@ -1,5 +1,6 @@
-// Filters by the declared fields of an index. In the address each is FIELD:TEST:VALUE.
+// Filters by the declared fields of an index. In the address each is FIELD:TEST:VALUE; a field may have a colon, too.
 
+import { decode } from "./address.js";
 import { whole } from "./api.js";
 import { h } from "./dom.js";
 
@@ -33,7 +34,7 @@ export function compile(filters, fields) {
 
 /** The filter of a value of a facet. */
 export function equals(field, value, type) {
-  return `${field}:${type === "strings" ? "contains" : "eq"}:${value}`;
+  return written(field, type === "strings" ? "contains" : "eq", value);
 }
 
 /**
@@ -86,13 +87,15 @@ function build(editor, names, field, given) {
   editor.replaceChildren(chosen, test, value, values, h("button", { type: "submit" }, "Add"));
   editor.onsubmit = (event) => {
     event.preventDefault();
-    add(`${field}:${test.value}:${value.value}`);
+    add(written(field, test.value, value.value));
   };
 }
 
+const written = (field, test, value) => `${encodeURIComponent(field)}:${test}:${value}`;
+
 function parse(one) {
   const [field, test, ...rest] = one.split(":");
-  return { field, test, value: rest.join(":") };
+  return { field: decode(field), test, value: rest.join(":") };
 }
 
 function typedValue(value, type) {
