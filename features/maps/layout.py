@@ -24,9 +24,11 @@ LEAST_DOCUMENTS = 30
 _MANY = 5000
 _EARLY, _LATE = 125, 375
 _STEP = 25
-# the largest topic, as a share of the documents, unless more than this share would have no topic
-_MOST_SHARE = 1 / 8
+# the largest topic as a share of the documents, and their share without a topic, for groups to
+# stand as they are; with larger ones, each topic has at most the last share
+_LARGEST = 1 / 3
 _MOST_WITHOUT = 1 / 3
+_MOST_SHARE = 1 / 8
 _BATCH = 8192
 
 
@@ -114,15 +116,24 @@ def topics(positions: Floats) -> Integers:
     from sklearn.cluster import HDBSCAN
 
     least = max(5, round(math.sqrt(number) / 3))
-    # without a limit, one group of almost all documents may be the most stable one
-    for most in (max(least, round(_MOST_SHARE * number)), None):
+
+    def grouped(most: int | None) -> Integers:
         found = HDBSCAN(
             min_cluster_size=least, min_samples=3, max_cluster_size=most, copy=True
         ).fit(positions)
-        labels = found.labels_
-        # with a limit, a larger group that has no parts is none
-        if (labels < 0).mean() <= _MOST_WITHOUT:
-            break
+        labels: Integers = found.labels_
+        return labels
+
+    def without(labels: Integers) -> float:
+        return float((labels < 0).mean())
+
+    labels = grouped(None)
+    largest = np.bincount(labels + 1)[1:].max(initial=0)
+    # one group of almost all documents may be the most stable one
+    if largest > _LARGEST * number or without(labels) > _MOST_WITHOUT:
+        parts = grouped(max(least, round(_MOST_SHARE * number)))
+        # a larger group that has no parts is none then
+        labels = parts if without(parts) <= _MOST_WITHOUT else labels
     sizes = np.bincount(labels[labels >= 0])
     rank = np.empty(len(sizes) + 1, dtype=np.int32)
     rank[np.argsort(-sizes, kind="stable")] = np.arange(len(sizes))

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from docsplit.ranking.words import placed
 
@@ -33,7 +33,7 @@ def counted(text: str) -> Counter[str]:
 
 
 def names(counts: Sequence[Counter[str]], documents: Sequence[int]) -> list[list[str]]:
-    """The words of each topic, the best first.
+    """The words of each topic, the best first; its most frequent ones if none distinguish it.
 
     Args:
         counts: in how many of a topic's documents each word is.
@@ -51,7 +51,9 @@ def names(counts: Sequence[Counter[str]], documents: Sequence[int]) -> list[list
             if count >= max(2, _LEAST_SHARE * number)
             and count * (total - number) >= _LEAST_RATIO * (everywhere[word] - count) * number
         }
-        found.append(_distinct(sorted(scores, key=lambda word: (-scores[word], word))))
+        # tiny documents that differ in numbers alone share all their words with the others
+        ranked: Mapping[str, float] = scores or own
+        found.append(_distinct(sorted(ranked, key=lambda word: (-ranked[word], word))))
     return found
 
 

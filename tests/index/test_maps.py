@@ -14,7 +14,7 @@ import pytest
 
 from features.maps import compute as computing
 from features.maps import current as currents
-from features.maps import naming
+from features.maps import layout, naming
 from features.maps.compute import compute
 from features.maps.current import Current, CurrentMaps
 from service.index.indexes import Indexes, Model, connect
@@ -275,6 +275,29 @@ def test_words_that_all_topics_share_name_none() -> None:
         counts.update(counts.copy())
     # a plural names nothing further
     assert naming.names([one, two], [2, 2]) == [["quick", "star"], ["bread", "slow"]]
+
+
+def test_topics_whose_words_are_those_of_all_have_the_most_frequent_as_names() -> None:
+    counts = [naming.counted(f"ticket {number}: done") for number in range(2)]
+    counts[0] += naming.counted("ticket 3")
+    assert naming.names(counts, [2, 1]) == [["ticket", "done"], ["done", "ticket"]]
+
+
+def test_many_identical_documents_are_a_topic() -> None:
+    """More than an eighth of all; the others are groups of ten."""
+    chance = np.random.default_rng(0)
+    middles = np.repeat(chance.normal(size=(30, 96)), 10, axis=0)
+    others = middles / np.linalg.norm(middles, axis=1, keepdims=True)
+    others += 0.05 * chance.normal(size=others.shape)
+    same = np.repeat(chance.normal(size=(1, 96)) / 96**0.5, 100, axis=0)
+    vectors = np.concatenate([others, same]).astype(np.float32)
+    mean, basis = layout.fit(vectors.astype(np.float16))
+    topics = layout.topics(layout.positions((vectors - mean) @ basis, lambda share: None))
+    numbers, sizes = np.unique(topics[-100:], return_counts=True)
+    assert numbers[sizes.argmax()] >= 0
+    assert sizes.max() >= 80
+    # the control: the other groups are topics of their own
+    assert len(set(topics[:300]) - {-1}) >= 20
 
 
 @pytest.mark.parametrize("head", ["From: Anna Tenant <anna@example.org>", "Von: Anna Tenant"])
