@@ -81,7 +81,7 @@ class Settings(BaseSettings):
     """largest number of tokens in a batch, with padding; 0 lets the engine choose"""
     calibrate: Annotated[float, Field(ge=0, le=60)] = 1.5
     """seconds at the start for measuring the fastest threads, streams and batch_tokens, among those
-    left at 0; 0 measures nothing"""
+    left at 0; 0 measures nothing, nor do fewer than four cores"""
     engine_timeout: PositiveFloat = 60.0
     """seconds a batch may take; beyond this the process ends"""
     language: Annotated[str, Field(pattern="^[a-z]{2,3}$")] = "en"

@@ -24,7 +24,7 @@ from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.shares import Shares
 from service.embedding.cache.codec import Codec
 from service.embedding.cache.layers import Cache, ProcessCache, Tenants
-from service.embedding.calibration import Calibration, calibrate, splits
+from service.embedding.calibration import LEAST_CORES, Calibration, calibrate, splits
 from service.embedding.embedder import CachedVectors, Embedder
 from service.embedding.prompts import resolve
 from service.metrics import Metrics
@@ -260,7 +260,8 @@ class Encoder:
         engine = build(self.choice, self.bundle, self.threads, settings.streams or self.threads)
         build_seconds = time.monotonic() - started
         warm_up(engine, manifest)
-        if settings.calibrate and self.default:
+        enough = self.threads >= LEAST_CORES or not self._on_cpu
+        if settings.calibrate and self.default and enough:
             engine = self._calibrated(engine, build_seconds)
         batch_tokens = settings.batch_tokens or engine.batch_tokens
         if not self._on_cpu:

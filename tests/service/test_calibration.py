@@ -177,7 +177,7 @@ def test_calibration_keeps_its_time_limit_on_a_slow_machine(limit: float) -> Non
 
 def test_a_real_engine_is_calibrated_and_reports_it(tmp_path: Path, light: tuple[str, ...]) -> None:
     # the measurements end by their number; on a busy machine ten seconds were too short for any
-    flags = ("--calibrate", "60", "--threads", "2", "--streams", "0", *light)
+    flags = ("--calibrate", "60", "--threads", "4", "--streams", "0", *light)
     with serving(tmp_path / "log", *flags) as server:
         engine = httpx.get(f"{server.url}/info").json()["engine"]
         said = engine["calibration"]
@@ -190,8 +190,11 @@ def test_a_real_engine_is_calibrated_and_reports_it(tmp_path: Path, light: tuple
     assert '"event": "calibrated"' in server.log.read_text()
 
 
-def test_calibration_can_be_turned_off(tmp_path: Path, light: tuple[str, ...]) -> None:
-    flags = ("--calibrate", "0", "--batch-tokens", "1000", *light)
+@pytest.mark.parametrize("off", [("--calibrate", "0"), ("--threads", "3")])
+def test_calibration_can_be_turned_off(
+    tmp_path: Path, light: tuple[str, ...], off: tuple[str, ...]
+) -> None:
+    flags = ("--calibrate", "60", "--streams", "0", *off, "--batch-tokens", "1000", *light)
     with serving(tmp_path / "log", *flags) as server:
         engine = httpx.get(f"{server.url}/info").json()["engine"]
     assert (engine["calibration"], engine["batch_tokens"]) == (None, 1000)
