@@ -121,7 +121,7 @@ def openvino_engine(
     settings: dict[str, int | str | bool] = {"INFERENCE_NUM_THREADS": threads}
     if floating is not None:
         settings["INFERENCE_PRECISION_HINT"] = floating
-    compiled = compile_parts(graph, settings)
+    compiled = compile_parts(openvino_core().read_model(graph), settings)
 
     def encode(inputs: Inputs) -> np.ndarray:
         vectors = compiled[0](inputs)[0]

@@ -18,7 +18,7 @@ from docsplit.engines.interface import Engine, EngineError, warm_up
 from docsplit.engines.onnx import reserve
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.windows import Weighing
-from service import executors
+from service import executors, memory
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching.batcher import Batcher
 from service.embedding.batching.shares import Shares
@@ -252,6 +252,7 @@ class Encoder:
         except EngineError as error:
             log.warning("single_stream_unusable", model=self.name, reason=str(error))
             return None
+        memory.trim()
         return engine
 
     def _build(self) -> Running:
@@ -266,6 +267,7 @@ class Encoder:
         batch_tokens = settings.batch_tokens or engine.batch_tokens
         if not self._on_cpu:
             reserve(engine, buckets(self.bundle), batch_tokens)
+        memory.trim()
         batcher = Batcher(
             engine,
             batch_tokens=batch_tokens,

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+import onnx
 import openvino
 import pytest
 from numpy.typing import NDArray
@@ -15,7 +18,13 @@ from openvino import opset13
 from docsplit.bundles import format as bundle
 from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.engines.choice import Arithmetic, detect
-from docsplit.engines.openvino_cpu import OpenVinoEngine, behind_pooling, floating, openvino_core
+from docsplit.engines.openvino_cpu import (
+    OpenVinoEngine,
+    behind_pooling,
+    floating,
+    openvino_core,
+    take_token_vectors,
+)
 
 WITHOUT = ["FP32", "INT8"]
 WITH = [*WITHOUT, "BF16"]
@@ -77,6 +86,40 @@ def test_a_graph_is_cut_at_its_first_product_behind_the_pooling() -> None:
 @pytest.mark.parametrize("flat", [False, True])
 def test_products_of_token_vectors_are_not_cut(flat: bool) -> None:
     assert len(behind_pooling(product_then_mean(flat=flat))) == 1
+
+
+@pytest.mark.parametrize("precision", ["fp16", "int8"])
+def test_a_graph_without_its_token_vectors_computes_the_same_bits(precision: Any) -> None:
+    graph = bundle.load(DEFAULT_BUNDLE).graph(precision)
+    ids = np.random.default_rng(0).integers(1000, 20_000, (4, 9))
+    inputs = {"input_ids": ids, "attention_mask": np.ones_like(ids)}
+    exact = {"INFERENCE_PRECISION_HINT": "f32"}
+    core = openvino_core()
+    whole = core.compile_model(graph, "CPU", exact)(inputs)[0]
+    model = core.read_model(graph)
+    vectors = take_token_vectors(model)
+    assert vectors is not None
+    assert vectors.values.shape[0] > 30_000
+    rest = core.compile_model(model, "CPU", exact)
+    assert np.array_equal(rest(inputs | {"token_vectors": vectors.rows(ids)})[0], whole)
+    # the control
+    assert not np.array_equal(rest(inputs | {"token_vectors": vectors.rows(ids + 1)})[0], whole)
+
+
+def test_engines_of_one_file_share_its_token_vectors(tmp_path: Path) -> None:
+    source = bundle.load(DEFAULT_BUNDLE).graph("fp16")
+    graph = tmp_path / "graph.onnx"
+    shutil.copy(source, graph)
+    first, second = (OpenVinoEngine(graph, "f32", 1, 1) for _ in range(2))
+    assert first._vectors is second._vectors is not None
+    # the control: another file took its place
+    other = onnx.load(source)
+    table = next(one for one in other.graph.initializer if list(one.dims) == [30522, 384])
+    table.raw_data = table.raw_data[::-1]
+    onnx.save(other, graph)
+    third = OpenVinoEngine(graph, "f32", 1, 1)
+    assert third._vectors is not None
+    assert third._vectors is not first._vectors
 
 
 @pytest.mark.skipif(not detect().bf16, reason="the processor has no bf16")
