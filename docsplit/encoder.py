@@ -106,6 +106,7 @@ class Encoder:
         *,
         prompt_name: str | None = None,
         dimensions: int | None = None,
+        first: bool = False,
         advance: Advance = lambda share: None,
     ) -> Vectors:
         """Unit vectors of whole documents, float32 ``[texts, dimensions]``.
@@ -114,6 +115,7 @@ class Encoder:
             texts: documents of any length.
             prompt_name: a prompt of the bundle; default its default prompt.
             dimensions: components to keep; default all.
+            first: only of the first window of each text, filled.
             advance: called after each batch with the share of the tokens that are computed.
 
         Raises:
@@ -124,7 +126,7 @@ class Encoder:
         width = dimensions or self.manifest.dimensions
         if not 1 <= width <= self.manifest.dimensions:
             raise ValueError(f"dimensions: this model has {self.manifest.dimensions}")
-        documents = self.documents(texts, prompt_name=prompt_name, advance=advance)
+        documents = self.documents(texts, prompt_name=prompt_name, first=first, advance=advance)
         rows = [document.vector for document in documents]
         for number, row in enumerate(rows):
             if not row.any():
@@ -137,13 +139,14 @@ class Encoder:
         texts: Sequence[str],
         *,
         prompt_name: str | None = None,
+        first: bool = False,
         advance: Advance = lambda share: None,
     ) -> list[Document]:
         """Vectors of documents, and of their windows with their places; as ``embed``, but zeros for
         a document of unknown words."""
         if not texts:
             return []
-        documents = self.windows(texts, prompt_name=prompt_name)
+        documents = self.windows(texts, prompt_name=prompt_name, first=first)
         matrices = window_vectors(
             documents,
             self._engine.run,

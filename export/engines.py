@@ -7,7 +7,6 @@ from typing import Literal
 import numpy as np
 
 from docsplit.bundles.manifest import PrecisionName
-from docsplit.engines.choice import Choice
 from docsplit.engines.openvino_cpu import compile_parts, openvino_core
 from export.errors import ExportError
 from export.source import Source
@@ -32,18 +31,6 @@ def open_engine(precision: PrecisionName, graph: Path, *, threads: int) -> tuple
     if precision == "int8":
         return openvino_engine(graph, threads=threads)
     return _onnxruntime(graph, threads, "CUDA" if precision == "packed" else "CPU")
-
-
-def open_chosen(choice: Choice, graph: Path, *, threads: int) -> tuple[str, Encode]:
-    """As ``open_engine``, but by the runtime and in the precision that the service chooses.
-
-    Raises:
-        ExportError: the choice is CUDA, which does not load.
-    """
-    if choice.engine != "openvino":
-        return _onnxruntime(graph, threads, "CUDA" if choice.engine == "onnx-cuda" else "CPU")
-    floating = choice.arithmetic if choice.arithmetic in ("f32", "bf16") else None
-    return openvino_engine(graph, threads=threads, floating=floating)
 
 
 def can_run(precision: PrecisionName) -> bool:

@@ -13,27 +13,20 @@ import onnxruntime
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
+from docsplit.windowing import documents
+from docsplit.windowing.documents import pad
+
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
 Run = Callable[[NDArray[np.int64], NDArray[np.int64]], object]
 
 
 def batches(tokenizer: Path, texts: Sequence[str], budget: int) -> tuple[list[Batch], int]:
-    """Length-sorted batches of at most ``budget`` padded tokens, and the tokens in them."""
-    encoder = Tokenizer.from_file(str(tokenizer))
-    ids = sorted((encoder.encode(text).ids for text in texts), key=len, reverse=True)
-    made: list[Batch] = []
-    begin = 0
-    while begin < len(ids):
-        longest = len(ids[begin])
-        group = ids[begin : begin + max(1, budget // longest)]
-        rows = np.zeros((len(group), longest), dtype=np.int64)
-        mask = np.zeros_like(rows)
-        for row, tokens in enumerate(group):
-            rows[row, : len(tokens)] = tokens
-            mask[row, : len(tokens)] = 1
-        made.append((rows, mask))
-        begin += len(group)
-    return made, sum(map(len, ids))
+    """Batches of similar length of at most ``budget`` padded tokens, and the tokens in them."""
+    encodings = Tokenizer.from_file(str(tokenizer)).encode_batch(texts)
+    ids = [np.array(one.ids) for one in encodings]
+    lengths = [len(row) for row in ids]
+    made = [pad([ids[i] for i in group], 0) for group in documents.batches(lengths, budget)]
+    return made, sum(lengths)
 
 
 def onnx_fp32(graph: Path, threads: int) -> Run:

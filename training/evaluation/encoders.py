@@ -21,7 +21,6 @@ from docsplit.bundles import format as bundle
 from docsplit.bundles.manifest import MANIFEST, BundleError
 from docsplit.corpora.fields import DataError
 from docsplit.engines.choice import ArithmeticWish
-from export.errors import ExportError
 from export.progress import Progress
 from export.requirements import absence
 from training.errors import SettingsError
@@ -531,7 +530,7 @@ def _encoder(
 
         try:
             encoder = BundleEncoder(Path(place), name, precision)
-        except (BundleError, ExportError) as error:
+        except BundleError as error:
             raise SettingsError(str(error)) from None
         yield encoder
     else:
