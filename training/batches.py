@@ -149,11 +149,6 @@ class Neighbourhood(StoredArrays):
             clusters = means.fit_predict(vectors).astype(np.int64)
         return cls(numbers, vectors, clusters, made_from)
 
-    def near(self, documents: Numbers, others: Numbers, least: float) -> npt.NDArray[np.bool_]:
-        """Which pairs have at least this cosine, bool ``[documents, others]``."""
-        near: npt.NDArray[np.bool_] = self.cosines(documents, others) >= least
-        return near
-
     def cosines(self, documents: Numbers, others: Numbers) -> npt.NDArray[np.float32]:
         """Cosines of all pairs, float32 ``[documents, others]``."""
         rows, columns = (

@@ -1,7 +1,5 @@
 """Encoders made of others: averaged weights, and a linear map behind an encoder."""
 
-from __future__ import annotations
-
 import argparse
 import hashlib
 import heapq
@@ -9,30 +7,29 @@ import math
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 from rich.console import Console
 from rich.table import Table
 from scipy.stats import ortho_group
+from sentence_transformers.sentence_transformer.modules import Dense, Normalize
+from torch import Tensor
 
 from docsplit.corpora.documents import read_texts
 from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from export.options import count
 from export.progress import Progress
 from export.source import save_with_code
-from training.errors import AveragingError, SettingsError
+from training.encoder import open_saved
+from training.errors import SettingsError
 from training.evaluation.encoders import Representation, opened
 from training.evaluation.metrics import difference_interval
 from training.tokens import split_sentences
 from training.trainer.output import complete, write_record
 from training.views import halves
-
-if TYPE_CHECKING:
-    from sentence_transformers import SentenceTransformer
-    from torch import Tensor
-
 
 AVERAGE_DESCRIPTION = """\
 Average the weights of encoders that were trained from the same start.
@@ -63,21 +60,17 @@ def average(models: Sequence[str], shares: Sequence[float], folder: Path) -> Non
         folder: the folder of the result. It must not exist.
 
     Raises:
-        AveragingError: a model cannot be opened, two differ in their parameters' names or shapes,
+        SettingsError: a model cannot be opened, two differ in their parameters' names or shapes,
             or the folder exists.
         OutputError: the disk is full or not writable.
     """
-    import torch
-
-    from export.source import save_with_code
-
     if folder.exists():
-        raise AveragingError(f"{folder} exists; take another --output or remove it")
-    first, *others = map(_opened, models)
+        raise SettingsError(f"{folder} exists; take another --output or remove it")
+    first, *others = [open_saved(model, device="cpu") for model in models]
     parts = [model.state_dict() for model in (first, *others)]
     for name, part in zip(models[1:], parts[1:], strict=True):
         if _shapes(part) != _shapes(parts[0]):
-            raise AveragingError(
+            raise SettingsError(
                 f"{models[0]} and {name} differ in architecture: their parameters do not match"
             )
     total = sum(shares)
@@ -101,7 +94,7 @@ def average_main(arguments: Sequence[str]) -> int:
     """Run the command; returns the exit status.
 
     Raises:
-        AveragingError: see ``average``; also if the numbers of models and shares do not fit.
+        SettingsError: see ``average``; also if the numbers of models and shares do not fit.
         OutputError: see ``average``.
     """
     parser = argparse.ArgumentParser(
@@ -117,33 +110,15 @@ def average_main(arguments: Sequence[str]) -> int:
     given = parser.parse_args(arguments)
     shares = given.shares or [1.0] * len(given.models)
     if len(given.models) < 2:
-        raise AveragingError("one model is not enough: name two or more")
+        raise SettingsError("one model is not enough: name two or more")
     if len(shares) != len(given.models):
-        raise AveragingError(f"--shares: {len(shares)} shares for {len(given.models)} models")
+        raise SettingsError(f"--shares: {len(shares)} shares for {len(given.models)} models")
     if not all(map(math.isfinite, shares)):
-        raise AveragingError("--shares must be finite numbers")
+        raise SettingsError("--shares must be finite numbers")
     if sum(shares) <= 0:
-        raise AveragingError("--shares must have a sum above 0")
+        raise SettingsError("--shares must have a sum above 0")
     average(given.models, shares, given.output)
     return 0
-
-
-def _opened(model: str) -> SentenceTransformer:
-    from sentence_transformers import SentenceTransformer
-
-    from export.requirements import absence, first_line
-    from export.source import only_own_code
-
-    reason = absence(model)
-    if reason is not None:
-        raise AveragingError(f"{model}: {reason}")
-    try:
-        trusted = only_own_code(model)
-        # transformers opens weights in their own precision
-        return SentenceTransformer(model, device="cpu", trust_remote_code=trusted).float()
-    except (OSError, ValueError, KeyError) as error:
-        reason = first_line(error)
-        raise AveragingError(f"{model}: cannot be opened as an encoder ({reason})") from error
 
 
 def _shapes(part: dict[str, Tensor]) -> dict[str, tuple[int, ...]]:
@@ -443,10 +418,7 @@ def _vectors(representation: Representation, pairs: Sequence[tuple[str, str]]) -
 
 def _save(given: argparse.Namespace, weights: Floats, folder: Path) -> None:
     """Write the encoder with Normalize, the map and Normalize at its end."""
-    import torch
-    from sentence_transformers.sentence_transformer.modules import Dense, Normalize
-
-    model = _opened(given.encoder)
+    model = open_saved(given.encoder, device="cpu")
     if given.max_tokens is not None:
         model.max_seq_length = given.max_tokens
     if not isinstance(model[-1], Normalize):

@@ -8,6 +8,8 @@ from typing import Any, Literal
 
 import numpy as np
 import torch
+from sentence_transformers import SentenceTransformer
+from sentence_transformers.util import load_file_path
 from torch import Tensor, nn
 from transformers import (
     AutoConfig,
@@ -16,9 +18,9 @@ from transformers import (
     PreTrainedModel,
     PreTrainedTokenizerBase,
 )
-from transformers.utils.hub import cached_file
 
-from export.requirements import absence, positions
+from export.requirements import absence, first_line, positions
+from export.source import only_own_code
 from training.cache import Numbers, TokenCache
 from training.dropout import SHARES, install
 from training.errors import SettingsError
@@ -308,6 +310,31 @@ def open_start(settings: BackboneSettings, *, trained: bool = True) -> Start:
     )
 
 
+def open_saved(path: str, *, trusted: bool = False, **options: Any) -> SentenceTransformer:
+    """An encoder with its pooling and all further modules, float32.
+
+    Args:
+        path: folder or hub name.
+        trusted: run modelling code in the folder; this project's own runs without it.
+        **options: of ``SentenceTransformer``.
+
+    Raises:
+        SettingsError: it cannot be opened.
+    """
+    reason = absence(path)
+    if reason is not None:
+        raise SettingsError(f"{path}: {reason}")
+    try:
+        trusted = trusted or only_own_code(path)
+        # transformers opens weights in their own precision
+        return SentenceTransformer(path, trust_remote_code=trusted, **options).float()
+    except (OSError, ValueError, KeyError) as error:
+        raise SettingsError(
+            f"{path}: not an encoder that sentence-transformers opens, here or on the hub "
+            f"({first_line(error)})"
+        ) from error
+
+
 def _override_dropout(config: Any, settings: BackboneSettings) -> None:
     for setting, names in (
         ("dropout", ("hidden_dropout_prob", "dropout", "embedding_dropout", "mlp_dropout")),
@@ -335,7 +362,7 @@ def _pooling(settings: BackboneSettings, named: str, trained: bool) -> Pooling:
             f"{named} computes its vectors by {', '.join(further)} too, which the training leaves "
             f"out{remedy if trained else ''}"
         )
-    path = _file(settings, "1_Pooling/config.json")
+    path = load_file_path(settings.path, "1_Pooling/config.json", revision=settings.revision)
     if path is None:
         return "mean"
     held = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -353,7 +380,7 @@ def _pooling(settings: BackboneSettings, named: str, trained: bool) -> Pooling:
 
 def _further_modules(settings: BackboneSettings) -> list[str]:
     """Modules of the start weights that change the direction of a pooled vector."""
-    path = _file(settings, "modules.json")
+    path = load_file_path(settings.path, "modules.json", revision=settings.revision)
     if path is None:
         return []
     listed = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -361,22 +388,10 @@ def _further_modules(settings: BackboneSettings) -> list[str]:
     return [kind for kind in kinds if kind not in _KNOWN]
 
 
-def _file(settings: BackboneSettings, name: str) -> str | None:
-    """A file of the start weights, in their folder or from the hub."""
-    found: str | None = cached_file(
-        settings.path,
-        name,
-        revision=settings.revision,
-        _raise_exceptions_for_missing_entries=False,
-        _raise_exceptions_for_connection_errors=False,
-    )
-    return found
-
-
 def _masked_lm_weights(settings: BackboneSettings) -> dict[str, Tensor]:
     from safetensors import safe_open
 
-    file = _file(settings, "model.safetensors")
+    file = load_file_path(settings.path, "model.safetensors", revision=settings.revision)
     if file is None:
         return {}
     with safe_open(file, framework="pt") as held:

@@ -23,7 +23,3 @@ class DivergedError(TrainingError):
 
 class HeadError(TrainingError):
     """A head could not be trained or does not fit its bundle."""
-
-
-class AveragingError(TrainingError):
-    """The weights of the encoders cannot be averaged."""

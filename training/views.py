@@ -6,9 +6,9 @@ of sentences, each piece is a sentence.
 """
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -43,12 +43,8 @@ class ViewContext:
     word_starts: npt.NDArray[np.bool_]
 
 
-class ViewFunction(Protocol):
-    """Draws two views of a document."""
-
-    def __call__(self, document: Document, rng: np.random.Generator, context: ViewContext) -> Pair:
-        """The two views. The same generator state gives the same views."""
-        ...
+ViewFunction = Callable[[Document, np.random.Generator, ViewContext], Pair]
+"""Draws two views of a document. The same generator state gives the same views."""
 
 
 def tokens_of(sentences: Sequence[Ids]) -> Ids:
@@ -332,12 +328,8 @@ class Drawn:
     negatives: Sequence[tuple[int, View]] = ()
 
 
-class Drawer(Protocol):
-    """Draws the views of a document of the cache."""
-
-    def __call__(self, document: int, rng: np.random.Generator) -> Drawn:
-        """The views. The same generator state gives the same views."""
-        ...
+Drawer = Callable[[int, np.random.Generator], Drawn]
+"""Draws the views of a document of the cache. The same generator state gives the same views."""
 
 
 class OwnViews:

@@ -13,8 +13,8 @@ import onnxruntime
 from numpy.typing import NDArray
 from tokenizers import Tokenizer
 
-from docsplit.windowing import documents
-from docsplit.windowing.documents import pad
+from docsplit.windowing import vectors
+from docsplit.windowing.vectors import pad
 
 Batch = tuple[NDArray[np.int64], NDArray[np.int64]]
 Run = Callable[[NDArray[np.int64], NDArray[np.int64]], object]
@@ -25,7 +25,7 @@ def batches(tokenizer: Path, texts: Sequence[str], budget: int) -> tuple[list[Ba
     encodings = Tokenizer.from_file(str(tokenizer)).encode_batch(texts)
     ids = [np.array(one.ids) for one in encodings]
     lengths = [len(row) for row in ids]
-    made = [pad([ids[i] for i in group], 0) for group in documents.batches(lengths, budget)]
+    made = [pad([ids[i] for i in group], 0) for group in vectors.batches(lengths, budget)]
     return made, sum(lengths)
 
 

@@ -96,7 +96,7 @@ def test_other_architectures_are_refused(
     [
         ("./absent", r"\./absent: no such folder"),
         ("file", "file: a file; give the folder of an encoder"),
-        ("empty", r"empty: cannot be opened as an encoder \("),
+        ("empty", r"empty: not an encoder that sentence-transformers opens, here or on the hub \("),
     ],
 )
 def test_a_model_that_does_not_open_is_named(

@@ -167,10 +167,10 @@ def test_near_documents_are_found_and_survive_on_disk(tmp_path: Path) -> None:
     chosen = near.documents[[7, 2, 11]].tolist()
     cosines = near.vectors[[7, 2, 11]] @ near.vectors[[7, 2, 11]].T
     least = float(np.sort(cosines[np.triu_indices(3, 1)])[1])
-    found = near.near(chosen, chosen, least)
+    found = near.cosines(chosen, chosen) >= least
     assert found.diagonal().all()
     assert found.sum() == 3 + 4
-    assert (near.near(chosen, chosen[:2], least) == found[:, :2]).all()
+    assert ((near.cosines(chosen, chosen[:2]) >= least) == found[:, :2]).all()
 
 
 def test_too_few_documents_for_a_batch_are_refused() -> None:

@@ -17,7 +17,7 @@ from docsplit.corpora.fields import DataError, Fields, add_field_flags
 from export.errors import explained
 from export.options import count, interruptible
 from training.errors import SettingsError, TrainingError
-from training.evaluation.encoders import add_precision_flag
+from training.evaluation.encoders import CONTROLS, add_precision_flag
 
 if TYPE_CHECKING:
     from docsplit.corpora.catalogue import Found
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 _INTERRUPTED = 130
 _WIDEST = 1000
-_CONTROLS = ("random", "tf-idf")
 
 DESCRIPTION = """\
 Measure encoders on the protocols of the papers, and print one table.
@@ -111,7 +110,7 @@ def _request(given: argparse.Namespace) -> Request:
     if not any(issubclass(found.kind, task.kinds) for found in sets for task in tasks):
         kinds = ", ".join(f"{found.name} ({found.kind.__name__.lower()})" for found in sets)
         raise SettingsError(f"--tasks {','.join(t.name for t in tasks)}: none fits {kinds}")
-    controls = [name for name in _CONTROLS if name not in given.encoders]
+    controls = [name for name in CONTROLS if name not in given.encoders]
     return Request(
         encoders=[*given.encoders, *([] if given.no_controls else controls)],
         sets=sets,

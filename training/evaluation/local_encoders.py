@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -10,27 +11,22 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from docsplit.bundles import format as bundle
-from docsplit.bundles.manifest import TOKENIZER
-from docsplit.engines.choice import ArithmeticWish, choose, detect
+from docsplit.corpora.fields import DataError
+from docsplit.encoder import EmptyTextError, Encoder
+from docsplit.engines.choice import ArithmeticWish, detect
 from docsplit.windowing.tokens import DocumentTokenizer
 from docsplit.windowing.vectors import Wide, document_vectors, read
-from docsplit.windowing.windows import Weighing
-from export.engines import named, open_chosen
-from export.requirements import absence, positions
-from export.source import only_own_code
+from export.requirements import positions
+
+# registers the long backbone too, whose checkpoints then open without code from their folder
+from training.encoder import open_saved
 from training.errors import SettingsError
 from training.evaluation.encoders import Reading, Vectors
 from training.tokens import whole_text_tokenizer
 
-# Run the graph of a bundle on this machine.
-
-_BATCH_TOKENS = 2048
-_CUDA_BATCH_TOKENS = 32_768
-
 
 class BundleEncoder:
-    """The vectors that a service with this bundle returns, up to rounding.
+    """The vectors of a bundle, as ``docsplit.Encoder`` and a service give them.
 
     Args:
         folder: the folder of the bundle.
@@ -38,8 +34,7 @@ class BundleEncoder:
         precision: as the service's setting; ``auto`` is what the service chooses here.
 
     Raises:
-        BundleError: the folder holds no valid bundle, or it cannot compute in this precision.
-        ExportError: the graph does not run on this machine.
+        BundleError: the folder holds no valid bundle, or it cannot compute in this precision here.
     """
 
     kind = "bundle"
@@ -47,21 +42,14 @@ class BundleEncoder:
     def __init__(
         self, folder: Path, name: str | None = None, precision: ArithmeticWish = "auto"
     ) -> None:
-        opened = bundle.load(folder)
-        manifest = opened.manifest
-        processor = detect()
-        choice = choose("auto", precision, processor, manifest.precisions)
-        graph = opened.graph(choice.graph)
-        engine, self._run = open_chosen(choice, graph, threads=processor.cores)
-        self._tokenizer = DocumentTokenizer(opened.path(TOKENIZER), manifest.max_tokens)
-        self._prompt = manifest.prompts.get(manifest.default_prompt or "", "")
-        self._pad = manifest.pad_token_id
-        weights = manifest.window_weights
-        self._weighing = Weighing(weights.unit, weights.first)
-        cuda = choice.engine == "onnx-cuda"
-        self._batch_tokens = _CUDA_BATCH_TOKENS if cuda else _BATCH_TOKENS
+        self._encoder = Encoder(folder, precision=precision)
+        manifest, choice = self._encoder.manifest, self._encoder.choice
+        runtime = "openvino" if choice.engine == "openvino" else "onnxruntime"
+        version = import_module(runtime).__version__.split("-")[0]
+        arithmetic = (
+            f"{choice.arithmetic}, {choice.graph} graph, {choice.engine} {version}, {detect().name}"
+        )
         self.name = name or manifest.name
-        arithmetic = f"{choice.arithmetic}, {choice.graph} graph, {engine}"
         self.revision = f"bundle-{manifest.revision}-{arithmetic}"
         self.details = {
             "model": manifest.name,
@@ -71,19 +59,18 @@ class BundleEncoder:
         }
 
     def encode(self, texts: Sequence[str], reading: Reading) -> Vectors:
-        """Unit vectors, float32 ``[texts, dimensions]``."""
-        return document_vectors(
-            read(
-                self._tokenizer,
-                texts,
-                self._prompt,
-                first=reading == "first",
-                weighing=self._weighing,
-            ),
-            lambda ids, mask: self._run(named(ids, mask)),
-            pad_token_id=self._pad,
-            batch_tokens=self._batch_tokens,
-        )
+        """Unit vectors, float32 ``[texts, dimensions]``.
+
+        Raises:
+            DataError: a text makes no token.
+        """
+        try:
+            return self._encoder.embed(texts, first=reading == "first")
+        except EmptyTextError as error:
+            raise DataError(
+                f"{self.name}: a text makes no token, as one of only control characters does; "
+                "leave it out"
+            ) from error
 
 
 Offsets = npt.NDArray[np.int64]
@@ -114,24 +101,7 @@ class FolderEncoder:
         *,
         trust_remote_code: bool = False,
     ) -> None:
-        from sentence_transformers import SentenceTransformer
-
-        # registers the long backbone, whose checkpoints then open without code from their folder
-        import training.encoder  # noqa: F401
-
-        reason = absence(path)
-        if reason is not None:
-            raise SettingsError(f"{path!r}: {reason}")
-        try:
-            trusted = trust_remote_code or only_own_code(path)
-            # transformers opens weights in their own precision
-            self._model = SentenceTransformer(path, trust_remote_code=trusted).float()
-        except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0]
-            raise SettingsError(
-                f"{path!r}: neither a bundle nor an encoder that sentence-transformers opens, here "
-                f"or on the hub ({reason})"
-            ) from None
+        self._model = open_saved(path, trusted=trust_remote_code)
         self._model.eval()
         tokenizer = self._model.tokenizer
         if not getattr(tokenizer, "is_fast", False):

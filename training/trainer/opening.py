@@ -5,7 +5,7 @@ import json
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -152,15 +152,7 @@ _AT_ONCE = 256
 _CHECKED = 8
 
 
-class Order(Protocol):
-    """The documents of each batch of a run."""
-
-    @property
-    def per_epoch(self) -> int:
-        """Number of batches that an epoch has."""
-
-    def __getitem__(self, number: int) -> list[int]:
-        """Documents of batch ``number``."""
+Order = BatchOrder | ClusterOrder
 
 
 def open_order(settings: Settings, opened: Opened, neighbourhood: Neighbourhood | None) -> Order:

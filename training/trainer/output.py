@@ -12,14 +12,15 @@ from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 from safetensors import SafetensorError
+from sentence_transformers.sentence_transformer.modules import Normalize
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from export.errors import ExportError
 from export.requirements import licence, read_card
-from export.source import only_own_code, save_with_code
+from export.source import save_with_code
 from export.static_branch import StaticBranch
-from training.encoder import Encoder, StaticBackbone
+from training.encoder import Encoder, StaticBackbone, open_saved
 from training.errors import OutputError
 from training.settings import BackboneSettings
 
@@ -104,16 +105,13 @@ def save_joined(vectors: Tensor, settings: BackboneSettings, folder: Path) -> No
         settings: path of the encoder, window and share of the branch.
         folder: the target. The function replaces an existing model.
     """
-    from sentence_transformers import SentenceTransformer
-    from sentence_transformers.sentence_transformer.modules import Normalize
-
     with complete(folder) as draft:
-        model = SentenceTransformer(
+        model = open_saved(
             settings.path,
+            trusted=settings.trust_remote_code,
             revision=settings.revision,
             device="cpu",
-            trust_remote_code=settings.trust_remote_code or only_own_code(settings.path),
-        ).float()
+        )
         model.max_seq_length = settings.max_tokens
         branch = StaticBranch(len(vectors), vectors.shape[1], settings.static_share)
         branch.fill(vectors)

@@ -215,7 +215,7 @@ class Preparation:
         least = self._objective.negatives_below
         found = np.zeros((len(documents), len(others)), dtype=np.bool_)
         if least < 1 and self._neighbourhood is not None:
-            found |= self._neighbourhood.near(documents, others, least)
+            found |= self._neighbourhood.cosines(documents, others) >= least
         if self._graph is not None:
             found |= self._graph.related(documents, others)
         # the positives
