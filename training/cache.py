@@ -14,9 +14,8 @@ All files are memory-mapped, so memory holds only the pages in use.
 """
 
 import json
-import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +34,6 @@ NAMES = "names.bin"
 SIGNATURES = "signatures.bin"
 KEPT = "kept.bin"
 
-_BLOCK = 1 << 16
-
 
 @dataclass(frozen=True)
 class CacheCounts:
@@ -48,10 +45,6 @@ class CacheCounts:
     sentences: int
     tokens: int
     token_type: str
-
-    def write(self, path: Path) -> None:
-        """Write as JSON."""
-        path.write_text(json.dumps(asdict(self), indent=2) + "\n", encoding="utf-8")
 
 
 class TokenCache:
@@ -98,24 +91,10 @@ class TokenCache:
             held_out: share of the documents.
 
         Returns:
-            Training and held-out numbers, int64, ascending, mapped from files in the cache.
+            Training and held-out numbers, int64, ascending.
         """
-        share = int(held_out * 2**64)
-        paths = [self.root / f"{side}-{share:x}.bin" for side in ("train", "held")]
-        if not all(path.is_file() for path in paths):
-            self._write_selection(np.uint64(share), paths)
-        return _map(paths[0], "int64"), _map(paths[1], "int64")
-
-    def _write_selection(self, bound: np.uint64, paths: list[Path]) -> None:
-        drafts = [path.with_name(f"{path.name}.{os.getpid()}") for path in paths]
-        with drafts[0].open("wb") as train, drafts[1].open("wb") as held:
-            for start in range(0, len(self), _BLOCK):
-                kept = self._kept[start : start + _BLOCK]
-                out = self._identities[start : start + _BLOCK] < bound
-                train.write((np.flatnonzero(kept & ~out) + start).tobytes())
-                held.write((np.flatnonzero(kept & out) + start).tobytes())
-        for draft, path in zip(drafts, paths, strict=True):
-            os.replace(draft, path)
+        out = self._identities < np.uint64(int(held_out * 2**64))
+        return np.flatnonzero(self._kept & ~out), np.flatnonzero(self._kept & out)
 
     def names(self, documents: Numbers) -> list[str]:
         """Ids of some documents, in the given order; reads the list of ids once."""

@@ -7,6 +7,7 @@ import re
 import shutil
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import asdict
 from itertools import islice
 from pathlib import Path
 from typing import IO, Any
@@ -416,14 +417,16 @@ class _Build:
                 f"{self.settings.min_sentences} sentences or more"
             )
         kept = self._mark_duplicates()
-        CacheCounts(
+        counts = CacheCounts(
             read=self.read,
             too_short=self.too_short,
             duplicates=int((~kept).sum()),
             sentences=self.sentences,
             tokens=self.tokens,
             token_type=self.token_type,
-        ).write(self.root / layout.META)
+        )
+        text = json.dumps(asdict(counts), indent=2) + "\n"
+        (self.root / layout.META).write_text(text, encoding="utf-8")
         # without its progress, an interrupted build begins again
         (self.root / _PROGRESS).unlink()
         (self.root / layout.SIGNATURES).unlink()

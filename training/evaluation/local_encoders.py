@@ -62,14 +62,13 @@ class BundleEncoder:
         """Unit vectors, float32 ``[texts, dimensions]``.
 
         Raises:
-            DataError: a text makes no token.
+            DataError: a text has no token or no known word.
         """
         try:
             return self._encoder.embed(texts, first=reading == "first")
         except EmptyTextError as error:
             raise DataError(
-                f"{self.name}: a text makes no token, as one of only control characters does; "
-                "leave it out"
+                f"{self.name}: a text has no token, or no word that the encoder knows; leave it out"
             ) from error
 
 
