@@ -292,7 +292,8 @@ def test_many_identical_documents_are_a_topic() -> None:
     same = np.repeat(chance.normal(size=(1, 96)) / 96**0.5, 100, axis=0)
     vectors = np.concatenate([others, same]).astype(np.float32)
     mean, basis = layout.fit(vectors.astype(np.float16))
-    topics = layout.topics(layout.positions((vectors - mean) @ basis, lambda share: None))
+    points = ((vectors - mean) @ basis).astype(np.float32)
+    topics = layout.topics(layout.positions(points, lambda share: None))
     numbers, sizes = np.unique(topics[-100:], return_counts=True)
     assert numbers[sizes.argmax()] >= 0
     assert sizes.max() >= 80
