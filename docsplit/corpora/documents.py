@@ -126,7 +126,7 @@ def read_documents(
         links: a table of further links, as for ``read_links``; it may be in the folder.
         refuse: gets each row with a wrong value, and each file that cannot be read, tables
             excepted; the others follow.
-        ocr: languages of the text in scans; see ``docsplit.extraction.reading.Scans``.
+        ocr: languages of the text in scans; see ``docsplit.extraction.reading.Reader``.
 
     Raises:
         DataError: a file or field is missing, or a row is malformed; names file and line. Without

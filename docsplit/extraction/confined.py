@@ -21,6 +21,7 @@ import time
 import warnings
 from collections.abc import Iterator
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -28,7 +29,7 @@ import orjson
 
 from docsplit.extraction.building import clean
 from docsplit.extraction.content import ABSENT, DENIED, FREE, Content, Limits, UnreadableError
-from docsplit.extraction.kinds import ARCHIVES, PACKINGS, READERS, SOURCES, reader_of
+from docsplit.extraction.kinds import ARCHIVES, READERS, SOURCES, reader_of
 from docsplit.extraction.readers import archive
 from docsplit.extraction.readers.encoded import text_of
 from docsplit.extraction.readers.pdf import AbsentError, Recogniser
@@ -73,20 +74,9 @@ _NICE = 5
 
 
 def main() -> None:
-    """Serve requests from the socket whose number is the first argument, until it closes.
-
-    With a second one the children recognise the text of pages in these languages.
-    """
+    """Serve requests from the socket whose number is the first argument, until it closes."""
     control = socket.socket(fileno=int(sys.argv[1]))
     _load()
-    recogniser = None
-    if len(sys.argv) > 2:
-        os.nice(_NICE)
-        try:
-            recogniser = Recogniser(sys.argv[2])
-        except AbsentError as error:
-            control.sendall(ABSENT + str(error).encode())
-            return
     gc.collect()
     gc.freeze()
     control.sendall(DENIED if _denies() else FREE)
@@ -94,14 +84,26 @@ def main() -> None:
         message, files, _, _ = socket.recv_fds(control, _MESSAGE_BYTES, 2)
         if not message:
             return
-        child = os.fork()
-        if child == 0:
-            control.close()
-            _child(json.loads(message), files[0], files[1], recogniser)
+        request = json.loads(message)
+        try:
+            # a child cannot open the library and its data
+            recogniser = None if request["page"] is None else _recogniser(request["languages"])
+        except AbsentError as error:
+            answer = ABSENT + str(error).encode()
+        else:
+            child = os.fork()
+            if child == 0:
+                control.close()
+                _child(request, files[0], files[1], recogniser)
+            answer = b"%d" % os.waitpid(child, 0)[1]
         for file in files:
             os.close(file)
-        _, status = os.waitpid(child, 0)
-        control.sendall(b"%d" % status)
+        control.sendall(answer)
+
+
+@cache
+def _recogniser(languages: str) -> Recogniser:
+    return Recogniser(languages)
 
 
 def _denies() -> bool:
@@ -135,13 +137,11 @@ def _child(
             os.dup2(silent, standard)
         warnings.simplefilter("ignore")
         limits = Limits(**request["limits"])
+        if recogniser is not None:
+            os.nice(_NICE)
         with open(source, "rb") as stream, open(target, "wb") as answer:
             _confine(limits)
-            if recogniser is not None and request["page"] is not None:
-                read = _recognised(recogniser, stream, request["page"])
-            else:
-                read = _lines(request["kind"], stream, limits)
-            for line in _safely(read, limits):
+            for line in _safely(_answer(request, stream, limits, recogniser), limits):
                 answer.write(line)
         status = 0
     finally:
@@ -180,17 +180,20 @@ def _safely(read: Iterator[bytes], limits: Limits) -> Iterator[bytes]:
         yield _refusal(f"damaged, or of another kind ({type(error).__name__})")
 
 
-def _lines(kind: str, stream: BinaryIO, limits: Limits) -> Iterator[bytes]:
-    if kind in ARCHIVES:
+def _answer(
+    request: dict[str, Any], stream: BinaryIO, limits: Limits, recogniser: Recogniser | None
+) -> Iterator[bytes]:
+    inner, dot, packing = request["kind"].rpartition(".")
+    kind = inner or request["kind"]
+    if inner:
+        stream = archive.unpacked(stream, dot + packing, limits)
+    if recogniser is not None:
+        text = recogniser.text(opened(stream)[request["page"]])
+        yield json.dumps(clean(text)).encode()
+    elif kind in ARCHIVES:
         yield from archive.unpack(stream, kind, limits)
-    elif kind in PACKINGS:
-        yield from archive.unpack_one(stream, kind, limits)
     else:
         yield orjson.dumps(_content(kind, stream, limits), default=tuple)
-
-
-def _recognised(recogniser: Recogniser, stream: BinaryIO, page: int) -> Iterator[bytes]:
-    yield json.dumps(clean(recogniser.text(opened(stream)[page]))).encode()
 
 
 def _content(kind: str, stream: BinaryIO, limits: Limits) -> Content:

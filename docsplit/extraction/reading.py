@@ -26,6 +26,10 @@ _CONTENT = TypeAdapter(Content)
 _INVALID = "its reader gave no valid answer"
 # bytes of a line about a file in an archive
 _LINE = 1 << 21
+# the setting that recognises nothing
+OFF = "off"
+_REMEDY = "install tesseract, or recognise its text first, for example with ocrmypdf"
+_DIVIDED = re.compile(r"(?<=\w)-\n+(?=\w)")
 
 Outcome = tuple[str, Content | UnreadableError]
 
@@ -36,7 +40,8 @@ class Reader:
     Args:
         limits: of each file.
         folder: of temporary files, which hold what archives unpack to; None takes the system's.
-        ocr: languages of the text in scans; see ``docsplit.extraction.reading.Scans``.
+        ocr: languages of the text in scans, as tesseract names them, joined by "+"; "auto" takes
+            the installed ones, and ``OFF`` recognises nothing.
     """
 
     def __init__(
@@ -44,8 +49,9 @@ class Reader:
     ) -> None:
         self._limits = limits or Limits()
         self._folder = folder
+        self._ocr = ocr
         self._sandbox = Sandbox(self._limits, folder)
-        self._scans = Scans(self._limits, folder, ocr)
+        self._interrupted = False
 
     def __enter__(self) -> Reader:
         return self
@@ -54,14 +60,13 @@ class Reader:
         self.close()
 
     def close(self) -> None:
-        """End the processes."""
+        """End the process."""
         self._sandbox.close()
-        self._scans.close()
 
     def interrupt(self) -> None:
         """End the present reading from another thread; its file then counts as unreadable."""
+        self._interrupted = True
         self._sandbox.interrupt()
-        self._scans.interrupt()
 
     def read(self, kind: str, source: IO[bytes]) -> Iterator[Outcome]:
         """The contents of a file, or of the files in an archive, or why one cannot be read.
@@ -76,45 +81,33 @@ class Reader:
         Raises:
             StartError: no file can be read.
         """
-        self._scans.begin()
+        self._interrupted = False
         yield from self._read(kind, source)
 
     def _read(self, kind: str, source: IO[bytes]) -> Iterator[Outcome]:
-        inner, _, packing = kind.rpartition(".")
-        if inner:
-            yield from self._packed(inner, f".{packing}", source)
-            return
+        packed, kind = kind, kind[: kind.rindex(".")] or kind
         if kind in OLD:
             yield "", UnreadableError(OLD[kind])
             return
-        if kind in SOURCES and (plain := self._plain(kind, source)) is not None:
+        if kind in SOURCES and kind == packed and (plain := self._plain(kind, source)) is not None:
             yield "", plain
             return
         try:
-            answer = self._sandbox.run(kind, source)
+            answer = self._sandbox.run(packed, source)
         except UnreadableError as error:
             yield "", error
             return
         with answer:
             if kind in ARCHIVES:
-                yield from self._members(answer)
+                try:
+                    yield from self._members(answer)
+                except ValueError:
+                    yield "", UnreadableError(_INVALID)
                 return
             found = _content(answer.read())
         if isinstance(found, Content) and found.scans:
-            found = self._scans.completed(found, source)
+            found = self._completed(found, packed, source)
         yield "", found
-
-    def _packed(self, kind: str, packing: str, source: IO[bytes]) -> Iterator[Outcome]:
-        with tempfile.TemporaryFile(dir=self._folder) as content:
-            try:
-                with self._sandbox.run(packing, source) as answer:
-                    for line in iter(lambda: answer.readline(_LINE), b""):
-                        content.write(_data(line))
-            except UnreadableError as error:
-                yield "", error
-                return
-            content.seek(0)
-            yield from self._read(kind, content)
 
     def _plain(self, kind: str, source: IO[bytes]) -> Content | None:
         """A text in UTF-8: this needs no parser, and takes a tenth of the time of a process."""
@@ -131,12 +124,6 @@ class Reader:
         return content_of(kind, text) if text.strip() else None
 
     def _members(self, answer: IO[bytes]) -> Iterator[Outcome]:
-        try:
-            yield from self._each(answer)
-        except ValueError:
-            yield "", UnreadableError(_INVALID)
-
-    def _each(self, answer: IO[bytes]) -> Iterator[Outcome]:
         name = ""
         with tempfile.TemporaryFile(dir=self._folder) as content:
             for line in iter(lambda: answer.readline(_LINE), b""):
@@ -156,18 +143,65 @@ class Reader:
                     case {"refused": str(reason), "whole": bool(whole)}:
                         yield "" if whole else name, UnreadableError(reason)
 
+    def _completed(
+        self, content: Content, kind: str, source: IO[bytes]
+    ) -> Content | UnreadableError:
+        """A PDF's content with the text of its scans, or why it is no use without them.
 
-def _data(line: bytes) -> bytes:
-    """The bytes in a line about a packed file; raises UnreadableError if it has none."""
-    try:
-        match json.loads(line):
-            case {"data": str(data)}:
-                return b64decode(data)
-            case {"refused": str(reason)}:
-                raise UnreadableError(reason)
-    except ValueError:
-        pass
-    raise UnreadableError(_INVALID)
+        Pages whose text cannot be recognised keep the text that they have.
+        """
+        rest = replace(content, scans=[], refusal=None)
+        try:
+            whole = _with(rest, self._recognised(content, kind, source))
+        except UnreadableError as error:
+            return error if self._interrupted or content.refusal else rest
+        if not whole.text.strip():
+            return UnreadableError(f"{content.refusal}, and tesseract recognises none")
+        return whole
+
+    def _recognised(self, content: Content, kind: str, source: IO[bytes]) -> dict[int, str]:
+        """The texts of pages.
+
+        Raises:
+            UnreadableError: no page can be recognised, or not all within the limits.
+        """
+        limits = self._limits
+        found: dict[int, str] = {}
+        failure: UnreadableError | None = None
+        end = time.monotonic() + limits.scan_seconds
+        for page in content.scans:
+            try:
+                found[page] = self._page(kind, source, page)
+            except StartError as error:
+                raise UnreadableError(f"{content.refusal}: {_REMEDY} ({error})") from error
+            except UnreadableError as error:
+                # the others may be sound
+                failure = error
+            if self._interrupted:
+                raise UnreadableError("the reading was interrupted")
+            if len(content.scans) > limits.scans:
+                raise UnreadableError(
+                    f"{len(content.scans):,} scanned pages; the limit is {limits.scans:,}: split it"
+                )
+            if time.monotonic() > end:
+                raise UnreadableError(
+                    f"recognising its text takes more than {limits.scan_seconds:,} s: split it"
+                )
+        if failure is not None and not found:
+            raise failure
+        return found
+
+    def _page(self, kind: str, source: IO[bytes], page: int) -> str:
+        if self._ocr == OFF:
+            raise StartError("it is turned off")
+        source.seek(0)
+        with self._sandbox.run(kind, source, page, self._ocr) as answer:
+            match json.loads(answer.read()):
+                case str(text):
+                    return text
+                case {"refused": str(reason)}:
+                    raise UnreadableError(reason)
+        raise UnreadableError(_INVALID)
 
 
 def _content(answer: bytes) -> Content | UnreadableError:
@@ -178,114 +212,6 @@ def _content(answer: bytes) -> Content | UnreadableError:
     except (ValueError, KeyError):
         # a flaw in a parser may have written anything
         return UnreadableError(_INVALID)
-
-
-# the setting that recognises nothing
-OFF = "off"
-_REMEDY = "install tesseract, or recognise its text first, for example with ocrmypdf"
-_DIVIDED = re.compile(r"(?<=\w)-\n+(?=\w)")
-
-
-class Scans:
-    """Recognises pages in confined processes, each in its own. Use it in one thread.
-
-    Args:
-        limits: of each file.
-        folder: of temporary files; None takes the system's.
-        languages: as tesseract names them, joined by "+"; "auto" takes the installed ones, and
-            ``OFF`` recognises nothing.
-    """
-
-    def __init__(self, limits: Limits, folder: Path | None, languages: str) -> None:
-        self._limits = limits
-        self._sandbox = Sandbox(limits, folder, languages)
-        self._off = "it is turned off" if languages == OFF else None
-        self._absent = self._off
-        self._interrupted = False
-
-    def completed(self, content: Content, source: IO[bytes]) -> Content | UnreadableError:
-        """A PDF's content with the text of its scans, or why it is no use without them.
-
-        Pages whose text cannot be recognised keep the text that they have.
-        """
-        rest = replace(content, scans=[], refusal=None)
-        try:
-            found = self._recognised(content, source)
-        except UnreadableError as error:
-            if self._interrupted or content.refusal:
-                return error
-            return rest
-        whole = _with(rest, found)
-        if not whole.text.strip():
-            return UnreadableError(f"{content.refusal}, and tesseract recognises none")
-        return whole
-
-    def begin(self) -> None:
-        """Forget an interruption: another file begins."""
-        self._interrupted = False
-
-    def interrupt(self) -> None:
-        """End ``completed`` from another thread: the present one, and those until ``begin``."""
-        self._interrupted = True
-        self._sandbox.interrupt()
-
-    def close(self) -> None:
-        """End the processes."""
-        self._sandbox.close()
-        # it may be installed meanwhile
-        self._absent = self._off
-
-    def _recognised(self, content: Content, source: IO[bytes]) -> dict[int, str]:
-        """The texts of pages.
-
-        Raises:
-            UnreadableError: no page can be recognised, or not all within the limits.
-        """
-        limits = self._limits
-        if self._absent is None and len(content.scans) > limits.scans:
-            raise UnreadableError(
-                f"{len(content.scans):,} scanned pages; the limit is {limits.scans:,}: split it"
-            )
-        found: dict[int, str] = {}
-        failure: UnreadableError | None = None
-        end = time.monotonic() + limits.scan_seconds
-        for page in content.scans:
-            try:
-                found[page] = self._page(source, page)
-            except StartError as error:
-                self._absent = str(error)
-                raise UnreadableError(f"{content.refusal}: {_REMEDY} ({error})") from error
-            except UnreadableError as error:
-                # the others may be sound
-                failure = error
-            if self._interrupted:
-                raise UnreadableError("the reading was interrupted")
-            if time.monotonic() > end:
-                raise UnreadableError(
-                    f"recognising its text takes more than {limits.scan_seconds:,} s: split it"
-                )
-        if failure is not None and not found:
-            raise failure
-        return found
-
-    def _page(self, source: IO[bytes], page: int) -> str:
-        if self._absent is not None:
-            raise StartError(self._absent)
-        source.seek(0)
-        with self._sandbox.run(".pdf", source, page) as answer:
-            return _text(answer.read())
-
-
-def _text(answer: bytes) -> str:
-    try:
-        found = json.loads(answer)
-    except ValueError:
-        found = None
-    if isinstance(found, dict):
-        raise UnreadableError(str(found.get("refused")))
-    if not isinstance(found, str):
-        raise UnreadableError("its reader gave no valid answer")
-    return found
 
 
 def _with(content: Content, found: Mapping[int, str]) -> Content:

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import IO
 
 from docsplit.extraction.content import ABSENT, FREE, Limits, StartError, UnreadableError
-from docsplit.extraction.kinds import ARCHIVES, PACKINGS
+from docsplit.extraction.kinds import ARCHIVES
 
 log = logging.getLogger("docsplit.extraction")
 
@@ -26,7 +26,7 @@ log = logging.getLogger("docsplit.extraction")
 _SPOOLED = 1 << 23
 _CHUNK = 1 << 16
 _START_SECONDS = 60.0
-# seconds that may pass for each of processor time; others go before a process that recognises
+# seconds that may pass for each of processor time; others go before a child that recognises
 _PATIENCE, _LONG_PATIENCE = 2, 10
 # JSON takes at most this many bytes for a character; base64 takes four for three
 _EXPANSION = 6
@@ -40,15 +40,10 @@ class Sandbox:
     Args:
         limits: of each file.
         folder: of temporary files; None takes the system's.
-        languages: whose text the children can recognise; None recognises none.
     """
 
-    def __init__(
-        self, limits: Limits, folder: Path | None = None, languages: str | None = None
-    ) -> None:
+    def __init__(self, limits: Limits, folder: Path | None = None) -> None:
         self._limits = limits
-        self._languages = languages
-        self._most_seconds = limits.seconds * (_LONG_PATIENCE if languages else _PATIENCE)
         self._folder = None if folder is None else str(folder)
         self._process: subprocess.Popen[bytes] | None = None
         self._control: socket.socket | None = None
@@ -59,24 +54,29 @@ class Sandbox:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def run(self, kind: str, source: IO[bytes], page: int | None = None) -> IO[bytes]:
+    def run(
+        self, kind: str, source: IO[bytes], page: int | None = None, languages: str = ""
+    ) -> IO[bytes]:
         """The answer of a reader to a file.
 
         Args:
-            kind: of ``KINDS`` or ``PACKINGS`` of ``docsplit.extraction.kinds``.
+            kind: of ``KINDS`` of ``docsplit.extraction.kinds``, perhaps with a packing.
             source: a real file, at its start.
             page: whose text to recognise, from 0; None reads the file.
+            languages: of the page, as tesseract names them; the first page decides for all.
 
         Returns:
             A file with the lines that the child wrote, from the first.
 
         Raises:
             UnreadableError: the reader took too much time or memory, wrote too much, or crashed.
-            StartError: the process does not start.
+            StartError: the process does not start, or it can recognise no text.
         """
         control = self._started()
-        request = {"kind": kind, "limits": asdict(self._limits), "page": page}
-        message = json.dumps(request).encode()
+        request = {"kind": kind, "limits": asdict(self._limits)}
+        message = json.dumps({**request, "page": page, "languages": languages}).encode()
+        seconds = self._limits.seconds * (_PATIENCE if page is None else _LONG_PATIENCE)
+        control.settimeout(seconds)
         reading, writing = os.pipe()
         answer = tempfile.SpooledTemporaryFile(  # noqa: SIM115 the caller closes it
             _SPOOLED, dir=self._folder
@@ -86,7 +86,7 @@ class Sandbox:
                 socket.send_fds(control, [message], [source.fileno(), writing])
             finally:
                 os.close(writing)
-            self._receive(reading, answer, self._most(kind))
+            self._receive(reading, answer, self._most(kind), seconds)
             status = control.recv(_CHUNK)
             if not status:
                 raise ConnectionError
@@ -101,6 +101,8 @@ class Sandbox:
             os.close(reading)
         if status != b"0":
             answer.close()
+            if status.startswith(ABSENT):
+                raise StartError(status.removeprefix(ABSENT).decode())
             raise UnreadableError(self._reason(int(status)))
         answer.seek(0)
         return answer
@@ -128,10 +130,10 @@ class Sandbox:
             if not hasattr(os, "fork"):
                 raise StartError("reading files other than tables needs Linux or macOS")
             self._control, theirs = socket.socketpair()
-            arguments = [str(theirs.fileno()), *([self._languages] if self._languages else [])]
+            module = "docsplit.extraction.confined"
             with theirs:
                 self._process = subprocess.Popen(  # noqa: S603 this interpreter
-                    [sys.executable, "-P", "-m", "docsplit.extraction.confined", *arguments],
+                    [sys.executable, "-P", "-m", module, str(theirs.fileno())],
                     env=environment(),
                     cwd="/",
                     stdin=subprocess.DEVNULL,
@@ -144,13 +146,9 @@ class Sandbox:
                 ready = self._control.recv(_CHUNK)
             except TimeoutError:
                 ready = b""
-            self._control.settimeout(self._most_seconds)
             if not ready:
                 self.close()
                 raise StartError("the process that reads files does not start")
-            if ready.startswith(ABSENT):
-                self.close()
-                raise StartError(ready.removeprefix(ABSENT).decode())
             if ready == FREE:
                 log.warning(
                     "this system has no seccomp filters or no libseccomp: a flaw in a parser could "
@@ -158,15 +156,14 @@ class Sandbox:
                 )
         return self._control
 
-    def _receive(self, reading: int, answer: IO[bytes], left: int) -> None:
-        limits = self._limits
-        deadline = time.monotonic() + self._most_seconds
+    def _receive(self, reading: int, answer: IO[bytes], left: int, seconds: int) -> None:
+        deadline = time.monotonic() + seconds
         poll = select.poll()
         poll.register(reading, select.POLLIN)
         while True:
             waiting = max(0.0, deadline - time.monotonic())
             if not poll.poll(waiting * 1000):
-                raise UnreadableError(f"reading it takes more than {limits.seconds} s")
+                raise UnreadableError(f"reading it takes more than {self._limits.seconds} s")
             chunk = os.read(reading, _CHUNK)
             if not chunk:
                 return
@@ -178,7 +175,7 @@ class Sandbox:
     def _most(self, kind: str) -> int:
         """The bytes of an answer."""
         limits = self._limits
-        if kind in (*ARCHIVES, *PACKINGS):
+        if kind.startswith(ARCHIVES):
             return 2 * limits.unpacked
         return _EXPANSION * limits.characters
 

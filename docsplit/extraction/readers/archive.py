@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
+from io import BytesIO
 from itertools import islice
 from pathlib import PurePosixPath
 from typing import IO, BinaryIO
@@ -103,22 +104,21 @@ def unpack(stream: BinaryIO, kind: str, limits: Limits) -> Iterator[bytes]:
         yield _refused(f"{len(names):,} left out, of no kind that is read: {some}")
 
 
-def unpack_one(stream: BinaryIO, packing: str, limits: Limits) -> Iterator[bytes]:
-    """Lines with ``data`` in base64 of a packed file, which may take half of ``limits.unpacked``.
+def unpacked(stream: BinaryIO, packing: str, limits: Limits) -> BinaryIO:
+    """The content of a packed file, which may take half of ``limits.unpacked``.
 
     Raises:
         UnreadableError: the file is damaged or too large.
     """
-    left = most = limits.unpacked // 2
+    most = limits.unpacked // 2
     try:
         with (bz2 if packing == ".bz2" else gzip).open(stream) as content:
-            while chunk := content.read(_CHUNK):
-                left -= len(chunk)
-                if left < 0:
-                    raise UnreadableError(f"it unpacks to more than {most:,} bytes; split it")
-                yield _line(data=b64encode(chunk).decode())
+            found = content.read(most + 1)
     except _BAD as error:
         raise UnreadableError(f"no {packing} file, or a damaged one") from error
+    if len(found) > most:
+        raise UnreadableError(f"it unpacks to more than {most:,} bytes; split it")
+    return BytesIO(found)
 
 
 def _content(member: Member) -> Iterator[bytes]:
