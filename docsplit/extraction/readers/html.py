@@ -4,25 +4,14 @@ import html
 import re
 from collections.abc import Container, Iterator
 from typing import BinaryIO
-from xml.etree.ElementTree import Element
+from xml.etree.ElementTree import Element, tostring
 
-from defusedxml.common import DefusedXmlException
-from defusedxml.ElementTree import ParseError, fromstring
 from selectolax.lexbor import LexborHTMLParser, LexborNode
 
 from docsplit.extraction.building import DOWN, UP, Builder
 from docsplit.extraction.content import Content, Limits, UnreadableError
 from docsplit.extraction.readers.encoded import text_of
-from docsplit.extraction.readers.package import (
-    Package,
-    attribute,
-    below,
-    child,
-    label,
-    local,
-    number,
-    path,
-)
+from docsplit.extraction.readers.package import Package, label, number, path, tree, value
 
 
 def _tags(names: str) -> frozenset[str]:
@@ -105,8 +94,13 @@ _SAME = set(_NAMES) | _tags(
 _OMITTED = _tags("article-id object-id journal-meta tex-math alternatives-graphic contrib-id email")
 _PARTS = _tags(
     "abstract body back sec ref ack app fn-group table-wrap boxed-text disp-formula title"
-    " sub-article response article-title statement"
+    " sub-article response statement"
 )
+_SECTIONS = _tags("sec abstract ack app ref-list")
+_TITLE = "title-group/article-title"
+_SPANS = {"colspan", "rowspan"}
+# an element that means nothing in HTML and in formulas
+_INLINE = "x-part"
 
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
@@ -180,18 +174,10 @@ def _is_permalink(node: LexborNode) -> bool:
 
 
 def _remove(nodes: list[LexborNode]) -> None:
-    found = {node.mem_id: node for node in nodes if node.tag not in ("html", "body")}
-    # a removed node takes those below it along
-    outermost = [node for node in found.values() if not _is_below(node, found)]
-    for node in outermost:
-        node.decompose()
-
-
-def _is_below(node: LexborNode, others: Container[int]) -> bool:
-    above = node.parent
-    while above is not None and above.mem_id not in others:
-        above = above.parent
-    return above is not None
+    # a removed node takes those below it along, which stand after it
+    for node in reversed({node.mem_id: node for node in nodes}.values()):
+        if node.tag not in ("html", "body"):
+            node.decompose()
 
 
 def _events(top: LexborNode, closed: Container[str] = _HIDDEN) -> Iterator[tuple[LexborNode, bool]]:
@@ -373,98 +359,80 @@ def _row(row: LexborNode, taken: dict[int, int]) -> str:
 def read_book(stream: BinaryIO, limits: Limits) -> Content:
     """The text of the parts of an EPUB in the order of its spine."""
     package = Package(stream, limits, _CONTAINER, "EPUB")
-    main = attribute(next(below(package.xml(_CONTAINER), "rootfile"), None), "full-path")
+    main = value(package.xml(_CONTAINER), ".//rootfile", "full-path")
     book = package.xml(main)
     folder = main.rpartition("/")[0]
     held = {
-        attribute(item, "id"): path(folder, attribute(item, "href"))
-        for item in below(book, "item")
-        if not attribute(item, "media-type").startswith("image/")
+        item.get("id", ""): path(folder, item.get("href", ""))
+        for item in book.iter("item")
+        if not item.get("media-type", "").startswith("image/")
     }
     # fonts may be encrypted in any book
-    locked = {
-        path("", attribute(one, "URI")) for one in below(package.xml(_LOCKED), "CipherReference")
-    }
+    locked = {path("", one.get("URI", "")) for one in package.xml(_LOCKED).iter("CipherReference")}
     builder = Builder(limits)
-    for item in below(book, "itemref"):
-        name = held.get(attribute(item, "idref"), "")
+    for item in book.iter("itemref"):
+        name = held.get(item.get("idref", ""), "")
         if name in locked:
             raise UnreadableError("encrypted; save it without protection")
         builder.append(content_of(package.content(name), limits, xml=True))
-    metadata = child(book, "metadata")
     stated: dict[str, str] = {}
-    for one in metadata if metadata is not None else ():
-        stated.setdefault(local(one), one.text or "")
+    for one in book.iterfind("metadata/*"):
+        stated.setdefault(one.tag, one.text or "")
     return builder.content(stated.get("title"), stated.get("creator"), stated.get("date"))
 
 
 def read_article(stream: BinaryIO, limits: Limits) -> Content:
     """The title, the abstract and the text of an article in XML (JATS), as HTML has them."""
     content = stream.read()
-    try:
-        article: Element = fromstring(content)
-    except DefusedXmlException as error:
-        raise UnreadableError("its XML defines entities") from error
-    except (ParseError, ValueError, LookupError) as error:
-        raise UnreadableError("no well-formed XML") from error
-    if local(article) == "html":
+    article = tree(content)
+    if article.tag == "html":
         return content_of(content, limits, xml=True)
-    meta = child(article, "front", "article-meta")
-    if local(article) != "article" or meta is None:
+    meta = article.find("front/article-meta")
+    if article.tag != "article" or meta is None:
         raise UnreadableError(
             "XML of another kind than an article (JATS): save it as HTML or plain text"
         )
-    title = child(meta, "title-group", "article-title")
-    parts = [child(article, name) for name in ("body", "back")]
-    shown = [title, *(one for one in meta if local(one) == "abstract"), *parts]
-    names = [
-        " ".join(filter(None, (_text(child(name, part)) for part in ("given-names", "surname"))))
-        for name in below(meta, "name")
-    ]
-    date = child(meta, "pub-date")
-    moment = "" if date is None else "-".join(
-        _text(child(date, part)).zfill(2) for part in ("year", "month", "day")
-    )  # fmt: skip
-    page = "".join(_markup(one, 0) for one in shown if one is not None)
-    head = f"<title>{html.escape(_text(title))}</title>"
-    head += f'<meta name="author" content="{html.escape(", ".join(names))}">'
-    head += f'<meta name="date" content="{html.escape(moment)}">'
-    return content_of(f"<head>{head}</head><body>{page}</body>".encode(), limits, "utf-8")
+    names = [f"{_text(one, 'given-names')} {_text(one, 'surname')}" for one in meta.iter("name")]
+    date = "-".join(_text(meta, f"pub-date/{part}").zfill(2) for part in ("year", "month", "day"))
+    page = f"<title>{html.escape(_text(meta, _TITLE))}</title>"
+    for name, said in (("author", ", ".join(names)), ("date", date)):
+        page += f'<meta name="{name}" content="{html.escape(said)}">'
+    shown = [*meta.iterfind(_TITLE), *meta.iterfind("abstract")]
+    for one in (*shown, *article.iterfind("body"), *article.iterfind("back")):
+        _rename(one, 0)
+        one.tag = "h1" if one.tag == _INLINE else one.tag
+        page += tostring(one, encoding="unicode", method="html")
+    return content_of(page.encode(), limits, "utf-8")
 
 
-def _text(element: Element | None) -> str:
-    return "" if element is None else " ".join("".join(element.itertext()).split())
+def _text(element: Element, path: str) -> str:
+    found = element.find(path)
+    return "" if found is None else " ".join("".join(found.itertext()).split())
 
 
-def _markup(element: Element, level: int) -> str:
-    """An element of an article as HTML; ``level`` is that of the headings around it."""
-    name = local(element)
-    if not name or name in _OMITTED:
-        return html.escape(element.tail or "")
-    inner = level + (name in ("sec", "abstract", "ack", "app", "ref-list"))
-    # the number of a section stands before its title
-    shown = [one for one in element if not (name in ("sec", "app") and local(one) == "label")]
-    text = html.escape(element.text or "") + "".join(_markup(one, inner) for one in shown)
-    number = child(element, "label") if name in ("sec", "app") else None
-    if number is not None:
-        text = text.replace(">", f">{html.escape(_text(number))} ", 1)
-    if name == "abstract" and child(element, "title") is None:
-        text = f"<h2>Abstract</h2>{text}"
-    if name == "article-title" and not level:
-        text = f"<h1>{text}</h1>"
-    elif name == "title":
-        tag = f"h{min(level + 1, 6)}"
-        text = f"<{tag}>{text}</{tag}>"
-    elif name in _SAME:
-        tag = _NAMES.get(name, name)
-        spans = [
-            f' {key}="{html.escape(value)}"'
-            for key, value in element.attrib.items()
-            if key in ("colspan", "rowspan")
-        ]
-        text = f"<{tag}{''.join(spans)}>{text}</{tag}>" if tag != "br" else "<br>"
-    elif name in _PARTS and not (name == "article-title" and level):
-        text = f"<div>{text}</div>"
+def _rename(element: Element, level: int) -> None:
+    """Let an element of an article be one of HTML; ``level`` is that of the headings around it."""
+    name = element.tag
     # citations have nothing between their parts
-    apart = "" if name in _SAME else " "
-    return text + (html.escape(element.tail) if element.tail else apart)
+    tail = element.tail or ("" if name in _SAME else " ")
+    level += name in _SECTIONS
+    title, number = element.find("title"), element.find("label")
+    if name in _OMITTED:
+        element.clear()
+    elif name == "abstract" and title is None:
+        title = Element("title")
+        title.text = "Abstract"
+        element.insert(0, title)
+    elif name in ("sec", "app") and title is not None and number is not None:
+        title.text = f"{_text(element, 'label')} {title.text or ''}"
+        element.remove(number)
+    for one in element:
+        _rename(one, level)
+    element.attrib = {key: element.attrib[key] for key in _SPANS & element.attrib.keys()}
+    element.tail = tail
+    if name == "title":
+        element.tag = f"h{min(level + 1, 6)}"
+    elif name in _SAME:
+        element.tag = _NAMES.get(name, name)
+    else:
+        element.tag = "div" if name in _PARTS else _INLINE

@@ -8,17 +8,7 @@ from xml.etree.ElementTree import Element
 
 from docsplit.extraction.building import Builder, above
 from docsplit.extraction.content import Content, Limits
-from docsplit.extraction.readers.package import (
-    LEVELS,
-    Counter,
-    Level,
-    Package,
-    attribute,
-    below,
-    child,
-    local,
-    number,
-)
+from docsplit.extraction.readers.package import LEVELS, Counter, Level, Package, number
 
 # comments, deleted text, what the file holds about its own form, and how to pronounce a word
 _SKIPPED = {
@@ -50,18 +40,18 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     builder = Builder(limits)
     content, styles = package.xml("content.xml"), package.xml("styles.xml")
     lists = ChainMap(_lists(content), _lists(styles))
-    outline = next(below(styles, "outline-style"), None)
+    outline = next(styles.iter("outline-style"), None)
     looks = _looks(styles) | _looks(content)
     text = _Text(builder, lists, _levels(outline, "outline-level-style"), looks)
-    body = child(content, "body")
+    body = content.find("body")
     for part in body if body is not None else ():
-        if local(part) == "presentation":
-            for slide in below(part, "page"):
+        if part.tag == "presentation":
+            for slide in part.iter("page"):
                 builder.page()
                 _slide(slide, text, builder)
-        elif local(part) == "text":
+        elif part.tag == "text":
             text.add(part)
-    stated = {local(one): one.text for one in package.xml("meta.xml").iter()}
+    stated = {one.tag: one.text for one in package.xml("meta.xml").iter()}
     author = stated.get("initial-creator") or stated.get("creator")
     return builder.content(stated.get("title"), author, stated.get("creation-date"))
 
@@ -69,45 +59,45 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
 def _slide(slide: Element, text: "_Text", builder: Builder) -> None:
     """The title of a slide, which is a heading, its other frames and then its notes."""
     for shape in slide:
-        if attribute(shape, "class") == "title":
-            builder.heading(1, " ".join(map(text.of, below(shape, "p"))))
+        if shape.get("class", "") == "title":
+            builder.heading(1, " ".join(map(text.of, shape.iter("p"))))
     for shape in slide:
-        if local(shape) == "notes":
+        if shape.tag == "notes":
             _slide(shape, text, builder)
-        elif attribute(shape, "class") not in {"title", *_REPEATED}:
+        elif shape.get("class", "") not in {"title", *_REPEATED}:
             text.add(shape)
 
 
 def _looks(part: Element) -> dict[str, str]:
     """What is special about the text of a style: ``HIDDEN`` or ``RAISED``."""
     found: dict[str, str] = {}
-    for style in below(part, "style"):
-        for own in below(style, "text-properties"):
-            position = attribute(own, "text-position")
-            if attribute(own, "display") == "none":
-                found[attribute(style, "name")] = _HIDDEN
+    for style in part.iter("style"):
+        for own in style.iter("text-properties"):
+            position = own.get("text-position", "")
+            if own.get("display", "") == "none":
+                found[style.get("name", "")] = _HIDDEN
             elif _ABOVE.match(position):
-                found[attribute(style, "name")] = _RAISED
-        for own in below(style, "section-properties"):
-            if attribute(own, "display") == "none":
-                found[attribute(style, "name")] = _HIDDEN
+                found[style.get("name", "")] = _RAISED
+        for own in style.iter("section-properties"):
+            if own.get("display", "") == "none":
+                found[style.get("name", "")] = _HIDDEN
     return found
 
 
 def _lists(part: Element) -> dict[str, dict[int, Level]]:
-    return {attribute(one, "name"): _levels(one, _STYLE) for one in below(part, "list-style")}
+    return {one.get("name", ""): _levels(one, _STYLE) for one in part.iter("list-style")}
 
 
 def _levels(style: Element | None, kind: str) -> dict[int, Level]:
     """The levels of a style of lists that show numbers."""
     found: dict[int, Level] = {}
-    for one in () if style is None else below(style, kind):
-        level, shown = number(attribute(one, "level")), attribute(one, "num-format")
+    for one in () if style is None else style.iter(kind):
+        level, shown = number(one.get("level", "")), one.get("num-format", "")
         if shown and 0 < level <= LEVELS:
-            first = level - min(level, number(attribute(one, "display-levels"), 1)) + 1
+            first = level - min(level, number(one.get("display-levels", ""), 1)) + 1
             places = ".".join(f"%{place}" for place in range(first, level + 1))
-            text = attribute(one, "num-prefix") + places + attribute(one, "num-suffix")
-            found[level] = Level(text, shown, number(attribute(one, "start-value"), 1))
+            text = one.get("num-prefix", "") + places + one.get("num-suffix", "")
+            found[level] = Level(text, shown, number(one.get("start-value", ""), 1))
     return found
 
 
@@ -138,10 +128,10 @@ class _Text:
         for element in elements:
             if self._is_hidden(element):
                 continue
-            match local(element):
+            match element.tag:
                 case "h":
-                    level = number(attribute(element, "outline-level"), 1)
-                    shown = "" if attribute(element, "is-list-header") == "true" else before
+                    level = number(element.get("outline-level", ""), 1)
+                    shown = "" if element.get("is-list-header", "") == "true" else before
                     counted = self._outline.next(level)
                     self._builder.heading(level, (shown or counted) + self.of(element))
                 case "p":
@@ -156,18 +146,18 @@ class _Text:
             before = ""
 
     def _list(self, element: Element, style: str, level: int) -> None:
-        style = attribute(element, "style-name") or style
+        style = element.get("style-name", "") or style
         counter = self._counters.get(style)
-        goes_on = {attribute(element, "continue-numbering"), attribute(element, "continue-list")}
+        goes_on = {element.get("continue-numbering", ""), element.get("continue-list", "")}
         if counter is not None and goes_on == {""}:
             counter.restart(level)
         for item in element:
             before = ""
-            if counter is not None and local(item) == "list-item":
-                start = attribute(item, "start-value")
+            if counter is not None and item.tag == "list-item":
+                start = item.get("start-value", "")
                 before = counter.next(level, number(start) if start else None)
             for one in item:
-                if local(one) == "list":
+                if one.tag == "list":
                     self._list(one, style, level + 1)
                 else:
                     self.add([one], before)
@@ -177,20 +167,20 @@ class _Text:
         return "\t".join(" ".join(self.of(cell).split()) for cell in row).rstrip("\t")
 
     def _is_hidden(self, element: Element) -> bool:
-        stated = {attribute(element, "display"), attribute(element, "is-hidden")}
-        look = self._looks.get(attribute(element, "style-name"))
+        stated = {element.get("display", ""), element.get("is-hidden", "")}
+        look = self._looks.get(element.get("style-name", ""))
         return look == _HIDDEN or "none" in stated or "true" in stated
 
     def of(self, element: Element) -> str:
         """The text of a paragraph or a cell."""
         parts = [element.text or ""]
-        lines = _LINES | _STATED if local(element) in _SHAPES else _LINES
+        lines = _LINES | _STATED if element.tag in _SHAPES else _LINES
         for one in element:
-            name = local(one)
+            name = one.tag
             if name in _SPACES:
                 parts.append(_SPACES[name])
             elif name == "s":
-                parts.append(" " * min(number(attribute(one, "c"), 1), _MOST_SPACES))
+                parts.append(" " * min(number(one.get("c", ""), 1), _MOST_SPACES))
             elif name == "note-body":
                 parts.append(f" ({self.of(one).strip()}) ")
             elif name in _SKIPPED or self._is_hidden(one):
@@ -199,7 +189,7 @@ class _Text:
                 text = self.of(one).strip("\n")
                 before = "\n" if text and any(parts) and not parts[-1].endswith("\n") else ""
                 parts.append(f"{before}{text}\n" if text else "")
-            elif self._looks.get(attribute(one, "style-name")) == _RAISED:
+            elif self._looks.get(one.get("style-name", "")) == _RAISED:
                 parts.append(above(self.of(one)))
             else:
                 parts.append(self.of(one))
@@ -210,8 +200,8 @@ class _Text:
 def _rows(parent: Element) -> list[Element]:
     found = []
     for element in parent:
-        if local(element) == "table-row":
+        if element.tag == "table-row":
             found.append(element)
-        elif local(element) in _GROUPS:
+        elif element.tag in _GROUPS:
             found += _rows(element)
     return found

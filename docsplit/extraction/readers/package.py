@@ -5,7 +5,7 @@ import re
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from typing import BinaryIO, NamedTuple
+from typing import BinaryIO, NamedTuple, TypeVar
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
 
@@ -15,6 +15,10 @@ from defusedxml.ElementTree import ParseError, fromstring
 from docsplit.extraction.building import Builder
 from docsplit.extraction.content import Content, Limits, UnreadableError
 
+T = TypeVar("T")
+# stands before and after a line, until all are known
+_APART = "\ufdd4"
+_LINES_APART = re.compile(f"{_APART}+")
 # a compound file, the old format of Office, and the wrapping of encrypted new files
 COMPOUND = bytes.fromhex("d0cf11e0a1b11ae1")
 _MANIFEST = "META-INF/manifest.xml"
@@ -62,7 +66,7 @@ class Package:
     def _stated(self, needed: str) -> str:
         """The part that an Office file says to be the main one, if it is of the needed kind."""
         for name in self.related("", "/officeDocument").values():
-            if local(self.xml(name)) == posixpath.splitext(posixpath.basename(needed))[0]:
+            if self.xml(name).tag == posixpath.splitext(posixpath.basename(needed))[0]:
                 return name
         raise UnreadableError(f"no {self._kind} file: it lacks {needed}")
 
@@ -93,15 +97,7 @@ class Package:
             UnreadableError: no well-formed XML, or XML that defines entities.
         """
         content = self.content(name)
-        if not content:
-            return Element("missing")
-        try:
-            found: Element = fromstring(content)
-        except DefusedXmlException as error:
-            raise UnreadableError("its XML defines entities") from error
-        except (ParseError, ValueError, LookupError) as error:
-            raise UnreadableError(f"a damaged {self._kind} file: no well-formed XML") from error
-        return found
+        return tree(content, f"a damaged {self._kind} file: ") if content else Element("missing")
 
     def related(self, name: str, ending: str = "") -> dict[str, str]:
         """The parts that a part of an Office file refers to, by the reference.
@@ -120,7 +116,7 @@ class Package:
 
     def finished(self, builder: Builder, title: str | None = None) -> Content:
         """The content with what the part for properties of an Office file states."""
-        stated = {local(one): one.text or "" for one in self.xml(_CORE)}
+        stated = {one.tag: one.text or "" for one in self.xml(_CORE)}
         return builder.content(
             stated.get("title") or title, stated.get("creator"), stated.get("created")
         )
@@ -131,38 +127,60 @@ def path(folder: str, target: str) -> str:
     return posixpath.normpath(posixpath.join("/", folder, unquote(target))).lstrip("/")
 
 
-def local(element: Element) -> str:
-    """An element's name without its namespace; empty for a comment."""
-    return element.tag.rpartition("}")[2] if isinstance(element.tag, str) else ""
+def tree(content: bytes, before: str = "") -> Element:
+    """XML as a tree whose elements and attributes have no namespaces.
+
+    Args:
+        content: of the part or the file.
+        before: what stands before the reason of a refusal.
+
+    Raises:
+        UnreadableError: no well-formed XML, or XML that defines entities.
+    """
+    try:
+        found: Element = fromstring(content)
+    except DefusedXmlException as error:
+        raise UnreadableError("its XML defines entities") from error
+    except (ParseError, ValueError, LookupError) as error:
+        raise UnreadableError(f"{before}no well-formed XML") from error
+    for one in found.iter():
+        one.tag = one.tag.rpartition("}")[2]
+        for name in [name for name in one.attrib if name[0] == "{"]:
+            # a relationship's id may stand beside another one
+            if (bare := name.rpartition("}")[2]) not in one.attrib:
+                one.attrib[bare] = one.attrib.pop(name)
+    return found
 
 
-def attribute(element: Element | None, name: str) -> str:
-    """An attribute's value, whatever its namespace; empty if it is missing."""
-    if element is not None:
-        for key, value in element.attrib.items():
-            if key.rpartition("}")[2] == name:
-                return value
-    return ""
+def value(element: Element, path: str, name: str = "val") -> str:
+    """An attribute of the first element at a path below another one; empty if one is missing."""
+    found = element.find(path)
+    return "" if found is None else found.get(name, "")
+
+
+def text_of(element: Element, special: Callable[[Element], str | None]) -> str:
+    """The text below an element of an Office file; a paragraph within is a line of its own.
+
+    Args:
+        element: such as a paragraph or a cell.
+        special: the text of an element; None goes into it.
+    """
+
+    def parts(outer: Element) -> Iterator[str]:
+        for one in outer:
+            if (text := special(one)) is not None:
+                yield text
+            elif one.tag == "p":
+                yield from (_APART, *parts(one), _APART)
+            else:
+                yield from parts(one)
+
+    return _LINES_APART.sub("\n", "".join(parts(element)).strip(_APART))
 
 
 def number(value: str, default: int = 0) -> int:
     """A whole number in decimal digits; another one for any other text."""
     return int(value) if value.isascii() and value.isdecimal() and len(value) < 10 else default
-
-
-def child(element: Element, *names: str) -> Element | None:
-    """The first child of a name, its first child of the next name, and so on."""
-    found: Element | None = element
-    for name in names:
-        found = (
-            next((one for one in found if local(one) == name), None) if found is not None else None
-        )
-    return found
-
-
-def below(element: Element, name: str) -> Iterator[Element]:
-    """All elements of a name inside an element, in order."""
-    return (one for one in element.iter() if local(one) == name)
 
 
 _ROMAN = ((1000, "m"), (900, "cm"), (500, "d"), (400, "cd"), (100, "c"), (90, "xc"), (50, "l"),
@@ -293,18 +311,18 @@ CHECKS = "☐☑☒✓✗"
 _MOST_BASES = 20
 
 
-def lineages(styles: Element) -> dict[str, list[str]]:
-    """For the id of each style itself, and then the styles that it is based on in turn."""
-    based = {
-        attribute(style, "styleId"): attribute(child(style, "basedOn"), "val")
-        for style in below(styles, "style")
+def inherited(styles: Element, stated: Callable[[Element], T | None]) -> dict[str, T]:
+    """What each style states, or the nearest of those that it is based on, by the style's id."""
+    own = {
+        one.get("styleId", ""): (stated(one), value(one, "basedOn")) for one in styles.iter("style")
     }
-    found = {}
-    for name in based:
-        line = [name]
-        while len(line) < _MOST_BASES and line[-1] in based and based[line[-1]]:
-            line.append(based[line[-1]])
-        found[name] = line
+    found: dict[str, T] = {}
+    for name in own:
+        base, left = name, _MOST_BASES
+        while left and base in own and own[base][0] is None:
+            base, left = own[base][1], left - 1
+        if base in own and (held := own[base][0]) is not None:
+            found[name] = held
     return found
 
 
@@ -318,49 +336,40 @@ class Lists:
 
     def __init__(self, numbering: Element, styles: Element) -> None:
         kinds = {
-            attribute(one, "abstractNumId"): Counter(_levels(one))
-            for one in below(numbering, "abstractNum")
+            one.get("abstractNumId", ""): Counter(_levels(one))
+            for one in numbering.iter("abstractNum")
         }
         # a list may only name the style that another one defines
         linked = {
-            attribute(child(one, "styleLink"), "val"): kinds[attribute(one, "abstractNumId")]
-            for one in below(numbering, "abstractNum")
+            value(one, "styleLink"): kinds[one.get("abstractNumId", "")]
+            for one in numbering.iter("abstractNum")
         }
-        for one in below(numbering, "abstractNum"):
-            if link := attribute(child(one, "numStyleLink"), "val"):
-                name = attribute(one, "abstractNumId")
+        for one in numbering.iter("abstractNum"):
+            if link := value(one, "numStyleLink"):
+                name = one.get("abstractNumId", "")
                 kinds[name] = linked.get(link, kinds[name])
         self._counters: dict[str, Counter] = {}
         self._starts: dict[tuple[str, int], int] = {}
-        for one in below(numbering, "num"):
-            name, kind = attribute(one, "numId"), attribute(child(one, "abstractNumId"), "val")
+        for one in numbering.iter("num"):
+            name, kind = one.get("numId", ""), value(one, "abstractNumId")
             if kind in kinds:
                 # lists of one kind go on counting, also with levels of their own
                 held = kinds[kind]
                 self._counters[name] = Counter({**held.levels, **_levels(one)}, held.numbers)
-            for override in below(one, "lvlOverride"):
-                if start := attribute(child(override, "startOverride"), "val"):
-                    self._starts[name, number(attribute(override, "ilvl")) + 1] = number(start, 1)
-        own = {
-            attribute(style, "styleId"): _place(child(style, "pPr", "numPr"))
-            for style in below(styles, "style")
-        }
-        numbered = {name for name, (listed, _) in own.items() if listed}
-        self._styles = {
-            name: (base, *own[base])
-            for name, line in lineages(styles).items()
-            if (base := next((one for one in line if one in numbered), None)) is not None
-        }
+            for override in one.iter("lvlOverride"):
+                if start := value(override, "startOverride"):
+                    self._starts[name, number(override.get("ilvl", "")) + 1] = number(start, 1)
+        self._styles = inherited(styles, _numbered)
         # a level may name the style of the headings that it numbers
         self._of_style = {
-            attribute(child(level, "pStyle"), "val"): number(attribute(level, "ilvl")) + 1
-            for level in below(numbering, "lvl")
+            value(level, "pStyle"): number(level.get("ilvl", "")) + 1
+            for level in numbering.iter("lvl")
         }
 
     def before(self, paragraph: Element) -> str:
         """What stands before a paragraph, with a blank after it; "" without a number."""
-        style = attribute(child(paragraph, "pPr", "pStyle"), "val")
-        name, level = _place(child(paragraph, "pPr", "numPr"))
+        style = value(paragraph, "pPr/pStyle")
+        name, level = _place(paragraph.find("pPr/numPr"))
         if not name:
             base, name, stated = self._styles.get(style, ("", "", 0))
             level = level or self._of_style.get(style, 0) or self._of_style.get(base, 0) or stated
@@ -372,33 +381,36 @@ class Lists:
         return counter.next(level, self._starts.pop((name, level), None))
 
 
+def _numbered(style: Element) -> tuple[str, str, int] | None:
+    listed, level = _place(style.find("pPr/numPr"))
+    return (style.get("styleId", ""), listed, level) if listed else None
+
+
 def _levels(kind: Element) -> dict[int, Level]:
     found: dict[int, Level] = {}
-    for one in below(kind, "lvl"):
-        level = number(attribute(one, "ilvl")) + 1
-        style = attribute(child(one, "numFmt"), "val")
-        text = attribute(child(one, "lvlText"), "val")
+    for one in kind.iter("lvl"):
+        level = number(one.get("ilvl", "")) + 1
+        style = value(one, "numFmt")
+        text = value(one, "lvlText")
         if style == "bullet":
-            font = attribute(child(one, "rPr", "rFonts"), "ascii")
+            font = value(one, "rPr/rFonts", "ascii")
             signs = "".join(symbol(font, ord(letter)) for letter in text)
             text = signs if signs and signs in CHECKS else ""
         if level <= LEVELS:
-            start, restart = (
-                attribute(child(one, name), "val") for name in ("start", "lvlRestart")
-            )
+            start, restart = (value(one, name) for name in ("start", "lvlRestart"))
             found[level] = Level(
                 "" if style == "none" else text,
                 _STYLES.get(style, "1"),
                 number(start),
                 number(restart) if restart else None,
-                is_on(child(one, "isLgl")),
+                is_on(one.find("isLgl")),
             )
     return found
 
 
 def is_on(element: Element | None) -> bool:
     """Whether a property of Word is stated and not turned off."""
-    return element is not None and attribute(element, "val") not in ("0", "false", "off", "none")
+    return element is not None and element.get("val", "") not in ("0", "false", "off", "none")
 
 
 def symbol(font: str, code: int) -> str:
@@ -415,5 +427,5 @@ def _place(numbering: Element | None) -> tuple[str, int]:
     """The list of a paragraph or a style and the level in it, from 1; "" and 0 if unstated."""
     if numbering is None:
         return "", 0
-    level = attribute(child(numbering, "ilvl"), "val")
-    return attribute(child(numbering, "numId"), "val"), number(level) + 1 if level else 0
+    level = value(numbering, "ilvl")
+    return value(numbering, "numId"), number(level) + 1 if level else 0

@@ -13,7 +13,7 @@ from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, Shee
 from docsplit.extraction.building import Builder
 from docsplit.extraction.content import Content, Limits, UnreadableError
 from docsplit.extraction.readers.office import paragraph
-from docsplit.extraction.readers.package import COMPOUND, Package, attribute, below
+from docsplit.extraction.readers.package import COMPOUND, Package
 
 # a cell with a formula and without a value; with a type, the value is an empty text
 _CELL = re.compile(
@@ -79,10 +79,10 @@ def _packed(stream: BinaryIO, limits: Limits, kind: str) -> Content:
     named: dict[str, _Sheet] = {}
     if kind == "XLSX":
         parts = package.related(package.main, "/worksheet")
-        for one in below(package.xml(package.main), "sheet"):
+        for one in package.xml(package.main).iter("sheet"):
             for value in one.attrib.values():
                 if value in parts and parts[value] in held:
-                    sheet = named[attribute(one, "name")] = held[parts[value]]
+                    sheet = named[one.get("name", "")] = held[parts[value]]
                     sheet.boxes.extend(_boxes(package, parts[value]))
     stream.seek(0)
     builder = Builder(limits)
@@ -107,15 +107,15 @@ def _place(found: re.Match[bytes]) -> tuple[int, int]:
 def _percent(styles: Element) -> set[int]:
     """The numbers of the styles of cells that show a share as so many of a hundred."""
     codes = {
-        attribute(one, "numFmtId"): _QUOTED.sub("", attribute(one, "formatCode"))
-        for one in below(styles, "numFmt")
+        one.get("numFmtId", ""): _QUOTED.sub("", one.get("formatCode", ""))
+        for one in styles.iter("numFmt")
     }
     known = {"9", "10", *(name for name, code in codes.items() if "%" in code)}
-    cells = next(below(styles, "cellXfs"), None)
+    cells = next(styles.iter("cellXfs"), None)
     return {
         number
         for number, one in enumerate(() if cells is None else cells)
-        if attribute(one, "numFmtId") in known
+        if one.get("numFmtId", "") in known
     }
 
 
@@ -132,8 +132,8 @@ def _styled(part: bytes, styles: set[int]) -> Iterator[tuple[int, int]]:
 def _boxes(package: Package, sheet: str) -> Iterator[str]:
     """The texts of the text boxes of a sheet."""
     for drawing in package.related(sheet, "/drawing").values():
-        for box in below(package.xml(drawing), "txBody"):
-            yield "\n".join(map(paragraph, below(box, "p")))
+        for box in package.xml(drawing).iter("txBody"):
+            yield "\n".join(map(paragraph, box.iter("p")))
 
 
 def _sheets(
