@@ -34,31 +34,28 @@ _LINE = re.compile(
 )
 
 
-def last_quote(text: str, level: int) -> Content:
-    """A text with a heading before each message that it repeats at its end, without ``>`` there.
+def with_headings(text: str, level: int) -> Iterator[Content]:
+    """The parts of a text, with a heading before each message that it repeats at its end.
 
-    A reply between quotes is left as it is: there, only the mark tells who says what.
+    A reply between quotes is left as it is: there, only ``>`` tells who says what.
 
     Args:
         text: of a message.
-        level: of the headings of the message that it repeats.
+        level: of the heading of the message that it repeats.
     """
-    own, heading, rest = _divided(text)
-    if not rest.strip():
-        return Content(text)
-    inner = last_quote(rest, level + 1) if level < _DEEPEST else Content(rest)
-    start = len(own) + 2 if own else 0
-    found = f"{own}\n\n" if own else ""
-    title = " ".join(heading.split())
-    after = start
-    if heading:
-        found += f"{title}\n\n"
-        after = start + len(title) + 2
-    else:
-        title = rest.strip().split("\n")[0]
-    headings = [Heading(start, level, title)]
-    headings += [one._replace(start=after + one.start) for one in inner.headings]
-    return Content(found + inner.text, headings=headings)
+    headings: list[Heading] = []
+    for inner in range(level, level + _DEEPEST):
+        own, introduction, rest = _divided(text)
+        yield Content(own, headings=headings)
+        if not rest:
+            return
+        title = " ".join(introduction.split())
+        headings = [Heading(0, inner, title or rest.split("\n")[0])]
+        if title:
+            yield Content(title, headings=headings)
+            headings = []
+        text = rest
+    yield Content(text, headings=headings)
 
 
 def _divided(text: str) -> tuple[str, str, str]:
@@ -90,6 +87,7 @@ _FROM = re.compile(
 )
 _ESCAPED = re.compile(rb"^>(?=>*From )", re.M)
 _BEFORE = re.compile(rb"\A(?:[ \t]*\r?\n)+")
+_WIDE_MARKS = (codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)
 # a line that divides parts, of which each begins with a head
 _BOUNDARY = re.compile(
     r"^--([^\s\"\\][^\r\n\"\\]{0,99}?)[ \t]*\r?\n(?=content-[\w-]+:)", re.M | re.I
@@ -143,12 +141,8 @@ def read_page(stream: BinaryIO, limits: Limits) -> Content:
 
 def _parsed(content: bytes) -> EmailMessage:
     """A message; marks of an encoding and blank lines may stand before its head."""
-    start = content[:4]
-    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        content = content.decode("utf-16", "replace").encode()
-    elif len(start) > 1 and not (start[0] and start[1]):
-        wide = "utf-16-be" if not start[0] else "utf-16-le"
-        content = content.decode(wide, "replace").encode()
+    if content.startswith(_WIDE_MARKS) or b"\0" in content[:4]:
+        content = text_of(content, Limits()).encode()
     content = _BEFORE.sub(b"", content.removeprefix(codecs.BOM_UTF8), count=1)
     return BytesParser(EmailMessage, policy=policy.default).parsebytes(content)
 
@@ -210,7 +204,8 @@ class _Mail:
             elif _is_attached(part):
                 self._attachment(part, level + 1)
             elif part.get_content_maintype() == "text":
-                self._builder.append(_body(part, self._limits, level + 1))
+                for own in self._body(part, level + 1):
+                    self._builder.append(own)
 
     def _leaves(self, part: EmailMessage | MIMEPart) -> Iterator[MIMEPart]:
         """Bodies, attachments and attached messages; of several forms of a body the best one."""
@@ -232,12 +227,20 @@ class _Mail:
             for one in part.iter_parts():
                 yield from self._leaves(one)
 
+    def _body(self, part: MIMEPart, level: int) -> Iterator[Content]:
+        found = _text(part, self._limits, ".txt")
+        if part.get_content_subtype() == "html":
+            return iter((found,))
+        is_flowed = part.get_param("format") == "flowed"
+        text = _FLOWED.sub(" ", found.text) if is_flowed else found.text
+        return with_headings(text.strip(), level)
+
     def _attachment(self, part: MIMEPart, level: int) -> None:
         content = part.get_payload(decode=True)
-        kind = PurePosixPath(_name(part).lower()).suffix
-        page = kind in (".html", ".htm") and part.get_content_type() == "text/html"
         if not isinstance(content, bytes):
             return
+        kind = PurePosixPath(_name(part).lower()).suffix
+        page = kind in (".html", ".htm") and part.get_content_type() == "text/html"
         try:
             # the header of a page may state its encoding
             if kind in READERS and not page:
@@ -259,44 +262,20 @@ class _Mail:
         """
         forms = [one for one in forms if not _is_no_form(one)]
         pages = [one for one in forms if one.is_multipart() or one.get_content_subtype() == "html"]
-        last = (pages or forms)[-1:]
+        last = next(reversed(pages or forms), None)
         for one in forms:
-            if one.get_content_type() == "text/plain" and _says_something(one):
-                own = len(_text(one, self._limits, ".txt").text)
-                page = next((page for page in _walked(last) if page is not one), None)
-                is_stub = own < _STUB and page is not None
-                if not is_stub or page is None:
-                    return one
-                return last[0] if _LONGER * own < _size(page, self._limits) else one
-        return last[0] if last else None
+            if one.get_content_type() == "text/plain" and (own := self._length(one)):
+                shown = last.walk() if last is not None and own < _STUB else ()
+                page = next((one for one in shown if one.get_content_type() == "text/html"), None)
+                is_stub = page is not None and _LONGER * own < self._length(page)
+                return last if is_stub else one
+        return last
 
-
-def _says_something(part: MIMEPart) -> bool:
-    content = part.get_payload(decode=True)
-    return isinstance(content, bytes) and bool(content.strip())
-
-
-def _walked(forms: list[MIMEPart]) -> Iterator[MIMEPart]:
-    """The pages of HTML in some forms of a body."""
-    for form in forms:
-        yield from (one for one in form.walk() if one.get_content_type() == "text/html")
-
-
-def _size(page: MIMEPart, limits: Limits) -> int:
-    try:
-        return len(_text(page, limits, ".txt").text)
-    except UnreadableError:
-        return 0
-
-
-def _body(part: MIMEPart, limits: Limits, level: int) -> Content:
-    found = _text(part, limits, ".txt")
-    if part.get_content_subtype() == "html":
-        return found
-    text = found.text
-    if part.get_param("format") == "flowed":
-        text = _FLOWED.sub(" ", text)
-    return last_quote(text.strip(), level)
+    def _length(self, part: MIMEPart) -> int:
+        try:
+            return len(_text(part, self._limits, ".txt").text.strip())
+        except UnreadableError:
+            return 0
 
 
 def _text(part: MIMEPart, limits: Limits, kind: str) -> Content:
