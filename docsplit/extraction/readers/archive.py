@@ -11,12 +11,11 @@ from base64 import b64encode
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import suppress
-from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from itertools import islice
 from pathlib import PurePosixPath
-from typing import IO, BinaryIO
+from typing import IO, BinaryIO, NamedTuple
 
 from docsplit.extraction.content import Limits, UnreadableError
 from docsplit.extraction.kinds import ARCHIVES, OLD, READERS, SOURCES
@@ -42,14 +41,8 @@ _BAD = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A file in an archive.
-
-    Attributes:
-        size: in bytes; no more are read.
-        open: gives its content.
-    """
+class Member(NamedTuple):
+    """A file in an archive; ``open`` gives its content, of at most ``size`` bytes."""
 
     name: str
     size: int
@@ -123,8 +116,10 @@ def unpacked(stream: BinaryIO, packing: str, limits: Limits) -> BinaryIO:
 
 def _content(member: Member) -> Iterator[bytes]:
     try:
-        for chunk in _chunks(member):
-            yield _line(data=b64encode(chunk).decode())
+        if (part := member.open()) is not None:
+            with part:
+                while chunk := part.read(_CHUNK):
+                    yield _line(data=b64encode(chunk).decode())
     except _BAD as error:
         encrypted = isinstance(error, RuntimeError) and "encrypted" in str(error)
         yield _refused("encrypted; unpack it first" if encrypted else "damaged")
@@ -153,14 +148,6 @@ def _tar(stream: BinaryIO) -> Iterator[Member]:
     for one in archive:
         if one.isreg():
             yield Member(one.name.removeprefix("./"), one.size, partial(archive.extractfile, one))
-
-
-def _chunks(member: Member) -> Iterator[bytes]:
-    part = member.open()
-    if part is not None:
-        with part:
-            while chunk := part.read(_CHUNK):
-                yield chunk
 
 
 def _refused(reason: str) -> bytes:

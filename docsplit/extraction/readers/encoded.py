@@ -11,25 +11,13 @@ from charset_normalizer import from_bytes
 from docsplit.extraction.content import Limits, UnreadableError
 
 # letters beyond ASCII of languages, and the encodings of their texts, the commonest first
-_ALPHABETS = (
-    (
-        "àâæçéèêëîïôœùûüÿ äöüßé áéíóúüñºª áâãàçéêíóôõúüºª àèéìíîòóùúºª àçèéíïòóúüñ "
-        "áéèëêïíóöúü åäöéü æøåéòôóèêäöü áðéíóúýþæö àáâäåæçèéêëíïîñóôöøúüß",
-        ("cp1252",),
-    ),
-    (
-        "áčďéěíňóřšťúůýž áäčďéíĺľňóôŕšťúýž ąćęłńóśźż áéíóöőúüű čćđšž ăâîşţ",
-        ("cp1250", "iso8859-2"),
-    ),
-    (
-        "çğıöşüâîû",
-        ("cp1254",),
-    ),
-    (
-        "ąčęėįšųūž āčēģīķļņšūž äõöüšž",
-        ("cp1257",),
-    ),
-)
+_ALPHABETS = {
+    ("cp1252",): "àâæçéèêëîïôœùûüÿ äöüßé áéíóúüñºª áâãàçéêíóôõúüºª àèéìíîòóùúºª àçèéíïòóúüñ "
+    "áéèëêïíóöúü åäöéü æøåéòôóèêäöü áðéíóúýþæö àáâäåæçèéêëíïîñóôöøúüß",
+    ("cp1250", "iso8859-2"): "áčďéěíňóřšťúůýž áäčďéíĺľňóôŕšťúýž ąćęłńóśźż áéíóöőúüű čćđšž ăâîşţ",
+    ("cp1254",): "çğıöşüâîû",
+    ("cp1257",): "ąčęėįšųūž āčēģīķļņšūž äõöüšž",
+}
 # marks that texts of all these languages may have
 _SIGNS = frozenset("“”„‘’«»‹›–—…•·°§€£©®™¿¡×÷±µ\xa0\xad")
 # of the other characters beyond ASCII, how many must be letters of one alphabet
@@ -43,12 +31,13 @@ def likely(content: bytes) -> str | None:
         content: of the text, which is neither ASCII nor UTF-8.
     """
     counted = Counter(content.translate(None, bytes(range(128))))
-    best, found = 0.0, None
-    for alphabets, encodings in _ALPHABETS:
-        for letters, encoding in product(alphabets.split(), encodings):
-            share = _share(counted, letters, encoding)
-            if share > best:
-                best, found = share, encoding
+    shares = [
+        (_share(counted, letters, encoding), encoding)
+        for encodings, alphabets in _ALPHABETS.items()
+        for letters, encoding in product(alphabets.split(), encodings)
+    ]
+    # of equal ones the first
+    best, found = max(shares, key=lambda one: one[0])
     return found if best >= _LEAST else None
 
 

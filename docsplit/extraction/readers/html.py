@@ -3,6 +3,7 @@
 import html
 import re
 from collections.abc import Container, Iterator
+from itertools import islice
 from typing import BinaryIO
 from xml.etree.ElementTree import Element, tostring
 
@@ -223,11 +224,9 @@ def _said(node: LexborNode, *, enters: bool) -> str:
 
 
 def _is_second(node: LexborNode) -> bool:
-    former, count = node.prev, 0
-    while former is not None and count < 2:
-        count += not (former.tag or "-").startswith("-")
-        former = former.prev
-    return count == 1
+    """Whether a node is the second element of its parent."""
+    second = next(islice(node.parent.iter(), 1, 2), None) if node.parent is not None else None
+    return second is not None and second.mem_id == node.mem_id
 
 
 def _line_of(top: LexborNode) -> str:

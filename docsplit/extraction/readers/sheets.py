@@ -2,13 +2,19 @@
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from datetime import date, datetime, time, timedelta
 from html import unescape
+from types import MappingProxyType
 from typing import Any, BinaryIO
 from xml.etree.ElementTree import Element
 
-from python_calamine import CalamineError, CalamineSheet, CalamineWorkbook, SheetVisibleEnum
+from python_calamine import (
+    CalamineError,
+    CalamineSheet,
+    CalamineWorkbook,
+    PasswordError,
+    SheetVisibleEnum,
+)
 
 from docsplit.extraction.building import Builder
 from docsplit.extraction.content import Content, Limits, UnreadableError
@@ -32,19 +38,10 @@ _QUOTED = re.compile(r'"[^"]*"|\\.')
 _FIRST_DAY = date(1900, 1, 1)
 
 
-@dataclass(slots=True)
-class _Sheet:
-    """What a sheet has besides the values of its cells; places are rows and columns, from 0.
-
-    Attributes:
-        formulas: of cells without a value.
-        shares: places of the cells that show so many of a hundred.
-        boxes: texts of its text boxes.
-    """
-
-    formulas: dict[tuple[int, int], str]
-    shares: set[tuple[int, int]]
-    boxes: list[str] = field(default_factory=list)
+# what a sheet shows in some cells, by their rows and columns from 0: a formula, or its value as so
+# many of a hundred
+_Shown = Mapping[tuple[int, int], str]
+_SHARE = "%"
 
 
 def read(stream: BinaryIO, limits: Limits) -> Content:
@@ -69,24 +66,21 @@ def read_old(stream: BinaryIO, limits: Limits) -> Content:
 
 def _packed(stream: BinaryIO, limits: Limits, kind: str) -> Content:
     package = Package(stream, limits, _NEEDED[kind], kind)
-    percent = _percent(package.xml(_STYLES)) if kind == "XLSX" else set()
-    held: dict[str, _Sheet] = {}
-    for name in package.names:
-        # the parser below has no limit of its own for what a part unpacks to
-        part = package.content(name)
-        if name.endswith(".xml") and kind == "XLSX":
-            held[name] = _Sheet(dict(_unsaved(part)), set(_styled(part, percent)))
-    named: dict[str, _Sheet] = {}
+    # the parser below has no limit of its own for what a part unpacks to
+    parts = {name: package.content(name) for name in package.names}
+    shown: dict[str, _Shown] = {}
+    boxes: dict[str, list[str]] = {}
     if kind == "XLSX":
-        parts = package.related(package.main, "/worksheet")
+        percent = _percent(package.xml(_STYLES))
+        sheets = package.related(package.main, "/worksheet")
         for one in package.xml(package.main).iter("sheet"):
-            for value in one.attrib.values():
-                if value in parts and parts[value] in held:
-                    sheet = named[one.get("name", "")] = held[parts[value]]
-                    sheet.boxes.extend(_boxes(package, parts[value]))
+            for part in sheets.keys() & one.attrib.values():
+                name, content = one.get("name", ""), parts.get(sheets[part], b"")
+                shown[name] = dict([*_styled(content, percent), *_unsaved(content)])
+                boxes[name] = list(_boxes(package, sheets[part]))
     stream.seek(0)
     builder = Builder(limits)
-    return package.finished(builder, _sheets(stream, builder, kind, named))
+    return package.finished(builder, _sheets(stream, builder, kind, shown, boxes))
 
 
 def _unsaved(part: bytes) -> Iterator[tuple[tuple[int, int], str]]:
@@ -119,14 +113,14 @@ def _percent(styles: Element) -> set[int]:
     }
 
 
-def _styled(part: bytes, styles: set[int]) -> Iterator[tuple[int, int]]:
+def _styled(part: bytes, styles: set[int]) -> Iterator[tuple[tuple[int, int], str]]:
     """The places of the cells that have one of some styles."""
     if styles:
         either = b"|".join(b"%d" % one for one in sorted(styles))
         pattern = rb"<(?:\w+:)?c(?=\s)([^<>]*\ss=[\"'](?:" + either + rb")[\"'][^<>]*)>"
         for found in re.finditer(pattern, part):
             if at := _PLACE.search(found[1]):
-                yield _place(at)
+                yield _place(at), _SHARE
 
 
 def _boxes(package: Package, sheet: str) -> Iterator[str]:
@@ -137,44 +131,42 @@ def _boxes(package: Package, sheet: str) -> Iterator[str]:
 
 
 def _sheets(
-    stream: BinaryIO, builder: Builder, kind: str, held: Mapping[str, _Sheet] | None = None
+    stream: BinaryIO,
+    builder: Builder,
+    kind: str,
+    shown: Mapping[str, _Shown] = MappingProxyType({}),
+    boxes: Mapping[str, list[str]] = MappingProxyType({}),
 ) -> str | None:
     """Add the visible sheets; the name of the first one."""
     try:
         book = CalamineWorkbook.from_filelike(stream)
         visible = [one for one in book.sheets_metadata if one.visible == SheetVisibleEnum.Visible]
         for sheet in visible:
-            own = (held or {}).get(sheet.name, _Sheet({}, set()))
-            rows = _rows(book.get_sheet_by_name(sheet.name), own)
+            rows = _rows(book.get_sheet_by_name(sheet.name), shown.get(sheet.name, {}))
             _sheet(sheet.name, [cells for row in rows if (cells := _row(row))], builder)
-            for box in own.boxes:
+            for box in boxes.get(sheet.name, ()):
                 builder.add(box)
+    except PasswordError as error:
+        raise UnreadableError("encrypted; save it without a password") from error
     except CalamineError as error:
-        locked = "assword" in str(error)
-        reason = "encrypted; save it without a password" if locked else f"a damaged {kind} file"
-        raise UnreadableError(reason) from error
+        raise UnreadableError(f"a damaged {kind} file") from error
     return next((one.name for one in visible), None)
 
 
-def _rows(sheet: CalamineSheet, own: _Sheet) -> Iterable[list[Any]]:
+def _rows(sheet: CalamineSheet, shown: _Shown) -> Iterable[list[Any]]:
     """The rows of a sheet with formulas in their cells, and shares as the sheet shows them."""
-    if not (own.formulas or own.shares):
-        return sheet.iter_rows()
-    left = sheet.start[1] if sheet.start else 0
-    first = min([left, *(column for _, column in own.formulas)])
-    if sheet.start is None and own.formulas:
-        first = min(column for _, column in own.formulas)
+    formulas = [column for (_, column), text in shown.items() if text != _SHARE]
     # rows begin at the first column with a value
+    left = sheet.start[1] if sheet.start else min(formulas, default=0)
+    first = min([left, *formulas])
     rows = {row: [""] * (left - first) + cells for row, cells in enumerate(sheet.iter_rows())}
-    for row, column in own.shares:
-        cells = rows.get(row, [])
-        value = cells[column - first] if column - first < len(cells) else None
-        if isinstance(value, float | int):
-            cells[column - first] = f"{100 * value:.10g}%"
-    for (row, column), formula in own.formulas.items():
-        cells = rows.setdefault(row, [])
-        cells += [""] * (column - first + 1 - len(cells))
-        cells[column - first] = formula
+    for (row, column), text in shown.items():
+        cells = rows.get(row, []) if text == _SHARE else rows.setdefault(row, [])
+        if text != _SHARE:
+            cells += [""] * (column - first + 1 - len(cells))
+            cells[column - first] = text
+        elif column - first < len(cells) and isinstance(cells[column - first], float | int):
+            cells[column - first] = f"{100 * cells[column - first]:.10g}%"
     return (rows[row] for row in sorted(rows))
 
 
