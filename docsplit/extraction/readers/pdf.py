@@ -153,13 +153,11 @@ def _is_heading(text: str, *, larger: bool) -> bool:
 _SPELLED = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
 # entries of an outline
 _MOST_HEADINGS = 10_000
-_ALIKE = {
-    re.compile("['’‘`]"): "['’‘`]",
-    re.compile('["“”]'): '["“”]',
-    re.compile(r"\\-|[–—]"): "[-–—]",
-}
+_ALIKE = str.maketrans("‘’`“”–—", "'''\"\"--")
+# lines of a title
+_MOST_LONG = 4
 # before a title on its line
-_NUMBER = re.compile(r"[A-Z]?[\d.]+\s+|[A-Z]\s+")
+_NUMBER = re.compile(r"(?i)(?:(?:[A-Z]?[\d.]+|[A-Z])\s+)?")
 _CREATED = re.compile(r"(?:D:)?(\d{4})(\d\d)?(\d\d)?")
 _SCAN = "a scan without text"
 _FONTS = "its fonts do not say which characters they show"
@@ -179,15 +177,14 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
     text, starts = _text(pages)
     if not (found.scans or text.strip()):
         raise UnreadableError("it holds no text")
-    firsts = [lines[0] for lines in starts]
     held = document.get_metadata_dict()
     return Content(
         text,
         stated(held.get("Title")) or line(title(pages)),
         stated(held.get("Author")),
         _created(held.get("CreationDate", "")),
-        firsts,
-        sorted(_outline(document, text, firsts)) or list(_seen(pages, starts)),
+        [lines[0] for lines in starts],
+        sorted(_outline(document, pages, starts)) or list(_seen(pages, starts)),
         found.scans,
         _FONTS if found.are_unmapped else None if text.strip() else _SCAN,
     )
@@ -230,56 +227,49 @@ def _text(pages: Sequence[Sequence[Line]]) -> tuple[str, list[list[int]]]:
     return text, [[min(start, len(text)) for start in lines] for lines in starts]
 
 
-def _outline(document: pdfium.PdfDocument, text: str, starts: Sequence[int]) -> Iterator[Heading]:
+def _outline(
+    document: pdfium.PdfDocument, pages: Sequence[Sequence[Line]], starts: Sequence[Sequence[int]]
+) -> Iterator[Heading]:
     """The entries of the outline, each where its page's text has it or where the page begins."""
-    former = 0
+    words = [[_words(one.text) for one in page] for page in pages]
+    # a page may have the words twice, and an outline has the order of the text
+    former = -1
     for entry in islice(document.get_toc(), _MOST_HEADINGS):
         title, target = line(entry.get_title()), entry.get_dest()
         page = target.get_index() if target is not None else None
         if title is None or page is None or not 0 <= page < len(starts):
             continue
-        # a page may have the words twice, and an outline has the order of the text
-        begin = max(starts[page], former)
-        end = starts[page + 1] if page + 1 < len(starts) else len(text)
-        found = _line_of(title, text, begin, end) or _words_of(title, text, begin, end)
-        start = found[0] if found else min(starts[page], len(text))
-        former = found[1] if found else former
-        yield Heading(start, entry.level + 1, title)
+        rest = next((n for n, start in enumerate(starts[page]) if start > former), len(words[page]))
+        found = _line_of(_words(title), words[page], rest)
+        if found is not None:
+            former = starts[page][found]
+        yield Heading(starts[page][found or 0], entry.level + 1, title)
 
 
-def _line_of(title: str, text: str, begin: int, end: int) -> tuple[int, int] | None:
-    """The first line that is a title to the letter, perhaps after a number.
+def _words(text: str) -> str:
+    """A text with blanks, quotes and dashes of one kind."""
+    return " ".join(text.replace("\\-", "-").translate(_ALIKE).split())
 
-    An outline may have a thousand titles, and a pattern for each takes longer than their pages.
+
+def _line_of(title: str, lines: Sequence[str], first: int) -> int | None:
+    """The first line that is a title, perhaps with a number before it, or that has its words.
+
+    A title may take several lines. One to the letter goes before one with other capitals.
     """
-    place = begin
-    while (found := text.find(title, place, end)) >= 0:
-        first = text.rfind("\n", begin, found) + 1 or begin
-        last = text.find("\n", found + len(title), end)
-        last = end if last < 0 else last
-        before, after = text[first:found], text[found + len(title) : last]
-        is_line = first > begin or not begin or text[begin - 1] == "\n"
-        if is_line and not after.strip() and (not before or _NUMBER.fullmatch(before)):
-            return first, found + len(title)
-        place = last
+    for fold in (str, str.casefold):
+        wanted = fold(title)
+        for number in range(first, len(lines)):
+            for end in range(number + 1, number + 1 + _MOST_LONG):
+                text = fold(" ".join(lines[number:end]))
+                before = text.removesuffix(wanted)
+                is_own_line = before.rstrip() != fold(lines[number])
+                if before != text and is_own_line and _NUMBER.fullmatch(before):
+                    return number
+    for number in range(first, len(lines)):
+        near = lines[number : number + _MOST_LONG]
+        if wanted in " ".join(near).casefold() and wanted not in " ".join(near[1:]).casefold():
+            return number
     return None
-
-
-def _words_of(title: str, text: str, begin: int, end: int) -> tuple[int, int] | None:
-    """The first place that has the words of a title."""
-    words = r"\s+".join(map(_alike, title.split()))
-    # a line of its own rather than the same words in a sentence
-    own = re.compile(rf"^(?:{_NUMBER.pattern})?{words}\s*?$", re.M | re.I)
-    found = own.search(text, begin, end) or re.compile(words, re.I).search(text, begin, end)
-    return found.span() if found else None
-
-
-def _alike(word: str) -> str:
-    """A pattern for a word of an outline, which may have other quotes and dashes than the text."""
-    escaped = re.escape(word)
-    for alike, pattern in _ALIKE.items():
-        escaped = alike.sub(pattern, escaped)
-    return escaped
 
 
 def _seen(pages: Sequence[Sequence[Line]], starts: Sequence[Sequence[int]]) -> Iterator[Heading]:
@@ -375,7 +365,7 @@ class Recogniser:
         picture.close()
 
     def _opened(self, languages: str) -> Any:
-        handle = self._library.TessBaseAPICreate()
+        handle = c_void_p(self._library.TessBaseAPICreate())
         failed = self._library.TessBaseAPIInit3(handle, None, languages.encode())
         return None if failed else handle
 
@@ -403,22 +393,8 @@ def _library() -> Any:
         library = ctypes.CDLL(name or "libtesseract.so.5")
     except OSError:
         raise AbsentError("tesseract is not installed") from None
-    library.TessBaseAPICreate.restype = c_void_p
-    library.TessBaseAPIDelete.argtypes = [c_void_p]
-    library.TessBaseAPIInit3.argtypes = [c_void_p, c_char_p, c_char_p]
-    library.TessBaseAPIGetAvailableLanguagesAsVector.argtypes = [c_void_p]
+    # handles are wrapped, or they would lose their upper half
+    for name in ("Create", "GetUTF8Text"):
+        getattr(library, f"TessBaseAPI{name}").restype = c_void_p
     library.TessBaseAPIGetAvailableLanguagesAsVector.restype = POINTER(c_char_p)
-    library.TessBaseAPISetPageSegMode.argtypes = [c_void_p, c_int]
-    library.TessBaseAPISetImage.argtypes = [c_void_p, c_char_p, c_int, c_int, c_int, c_int]
-    library.TessBaseAPISetSourceResolution.argtypes = [c_void_p, c_int]
-    library.TessBaseAPIGetUTF8Text.argtypes = [c_void_p]
-    library.TessBaseAPIGetUTF8Text.restype = c_void_p
-    library.TessBaseAPIMeanTextConf.argtypes = [c_void_p]
-    library.TessBaseAPIDetectOrientationScript.argtypes = [
-        c_void_p,
-        POINTER(c_int),
-        POINTER(c_float),
-        POINTER(c_char_p),
-        POINTER(c_float),
-    ]
     return library

@@ -155,6 +155,8 @@ def _sheets(
 
 def _rows(sheet: CalamineSheet, shown: _Shown) -> Iterable[list[Any]]:
     """The rows of a sheet with formulas in their cells, and shares as the sheet shows them."""
+    if not shown:
+        return sheet.iter_rows()
     formulas = [column for (_, column), text in shown.items() if text != _SHARE]
     # rows begin at the first column with a value
     left = sheet.start[1] if sheet.start else min(formulas, default=0)
