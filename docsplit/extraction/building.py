@@ -9,6 +9,7 @@ import unicodedata
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import NamedTuple
 
 from docsplit.extraction.content import Content, Heading, Limits, UnreadableError
 
@@ -202,6 +203,15 @@ _WHOLE = re.compile(r"\b\w+-\w+")
 _Rules = Mapping[str, tuple[list[int], bool]]
 
 
+class _Edge(NamedTuple):
+    """What repeats at an edge of the pages; ``sure`` is what goes from the first page on."""
+
+    edge: int
+    rules: _Rules
+    repeated: set[str]
+    sure: set[str]
+
+
 def without_repeated(pages: Sequence[list[str]]) -> list[list[str]]:
     """The lines of each page without headers, footers and page numbers; see ``bodies``."""
     return [
@@ -218,29 +228,27 @@ def bodies(pages: Sequence[list[str]]) -> list[list[int]]:
     the end of each part of a form, or a slide that is shown in steps.
     The first or last line of a page goes if it is the page's number.
     """
-    rules = [_rules(pages, edge) for edge in _EDGES]
-    repeated, sure = [], []
-    for edge, rule in zip(_EDGES, rules, strict=True):
-        counted = Counter(
-            key
-            for place, lines in enumerate(pages)
-            for key in {one for n in _edge(lines, edge) for one in _keys(lines[n], place, rule)}
-        )
-        repeated.append(
-            {key for key, count in counted.items() if count >= _needed(key, len(pages))}
-        )
-        sure.append({key for key in repeated[-1] if counted[key] >= _SURE})
+    edges = [_repeated(pages, edge) for edge in _EDGES]
     found: list[list[int]] = []
     # lines of the former pages
     stay: set[str] = set()
     for place, lines in enumerate(pages):
-        is_text = _is_text(lines, repeated)
-        gone: set[int] = set()
-        for edge, keys, certain, rule in zip(_EDGES, repeated, sure, rules, strict=True):
-            gone.update(_gone(lines, place, edge, keys, set() if is_text else certain, stay, rule))
+        is_text = _is_text(lines, edges)
+        gone = {number for one in edges for number in _gone(lines, place, one, stay, is_text)}
         found.append([number for number in range(len(lines)) if number not in gone])
         stay.update(_plain(lines[number]) for number in found[-1])
     return found
+
+
+def _repeated(pages: Sequence[list[str]], edge: int) -> _Edge:
+    rules = _rules(pages, edge)
+    counted = Counter(
+        key
+        for place, lines in enumerate(pages)
+        for key in {one for n in _edge(lines, edge) for one in _keys(lines[n], place, rules)}
+    )
+    repeated = {key for key, count in counted.items() if count >= _needed(key, len(pages))}
+    return _Edge(edge, rules, repeated, {key for key in repeated if counted[key] >= _SURE})
 
 
 def _needed(key: str, pages: int) -> float:
@@ -250,13 +258,13 @@ def _needed(key: str, pages: int) -> float:
     return least if _MARK in key else max(least, _SHARE * pages)
 
 
-def _is_text(lines: list[str], repeated: Sequence[set[str]]) -> bool:
+def _is_text(lines: list[str], edges: Sequence[_Edge]) -> bool:
     """Whether most lines at the edges of a page repeat."""
     share = {
         number
-        for edge, keys in zip(_EDGES, repeated, strict=True)
-        for number in _edge(lines, edge)
-        if _plain(lines[number]) in keys
+        for one in edges
+        for number in _edge(lines, one.edge)
+        if _plain(lines[number]) in one.repeated
     }
     return 2 * len(share) > min(len(lines), 2 * _EDGE)
 
@@ -267,24 +275,16 @@ def _edge(lines: list[str], edge: int) -> list[int]:
     return list(numbers[:_EDGE] if edge == 0 else reversed(numbers[-_EDGE:]))
 
 
-def _gone(
-    lines: list[str],
-    place: int,
-    edge: int,
-    repeated: set[str],
-    sure: set[str],
-    stay: set[str],
-    rules: _Rules,
-) -> Iterator[int]:
+def _gone(lines: list[str], place: int, at: _Edge, stay: set[str], is_text: bool) -> Iterator[int]:
     """The lines at an edge that repeat, and those outside of them that a former page has too."""
     outside = False
-    for depth, number in reversed(list(enumerate(_edge(lines, edge)))):
-        plain, *counted = _keys(lines[number], place, rules)
+    for depth, number in reversed(list(enumerate(_edge(lines, at.edge)))):
+        plain, *counted = _keys(lines[number], place, at.rules)
         page = _NUMBERED.match(plain)
         if (
-            not repeated.isdisjoint(counted)
-            or plain in sure
-            or (plain in stay and (plain in repeated or outside))
+            not at.repeated.isdisjoint(counted)
+            or (plain in at.sure and not is_text)
+            or (plain in stay and (plain in at.repeated or outside))
             or (not depth and page is not None and int(page[1]) == place + 1)
         ):
             outside = True

@@ -1,7 +1,7 @@
-"""TODO."""
+"""DOCX and PPTX as accepted: paragraphs, tables, charts, diagrams, notes and headings."""
 
 import re
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Callable, Iterator
 from io import BytesIO
 from pathlib import PurePosixPath
 from typing import BinaryIO
@@ -20,6 +20,7 @@ from docsplit.extraction.readers.package import (
     symbol,
     text_of,
     value,
+    within,
 )
 
 # of a series, as in Excel
@@ -175,7 +176,7 @@ def _heading(style: Element) -> int | None:
         return 1
     if outline.isdecimal():
         return _level(outline)
-    return number(name.removeprefix("heading ")) or None
+    return number(name[8:]) or None if name.startswith("heading ") else None
 
 
 def _look(stated: Element | None) -> str:
@@ -231,7 +232,7 @@ class _Text:
                     self._paragraph(element)
                     self._drawings.add(element)
                 case "tbl":
-                    rows = map(self._row, _below(element, {"tr"}))
+                    rows = map(self._row, within(element, "tr", _WRAPPERS))
                     self._builder.add("\n".join(row for row in rows if row is not None))
                     self._drawings.add(element)
                 case "altChunk":
@@ -253,7 +254,7 @@ class _Text:
             first = len(text) - len(text.lstrip(PAGE))
             text = text[:first] + self._lists.before(element) + text[first:]
         outline = value(element, "pPr/outlineLvl")
-        if level := self._levels.get(style, _level(outline)):
+        if level := self._levels.get(style) or _level(outline):
             self._builder.heading(level, text)
         else:
             self._builder.add(text)
@@ -263,7 +264,7 @@ class _Text:
         if row.find("trPr/del") is not None:
             return None
         cells = [""] * min(number(value(row, "trPr/gridBefore")), _WIDEST)
-        for cell in _below(row, {"tc"}):
+        for cell in within(row, "tc", _WRAPPERS):
             cells.append(_BLANKS.sub(" ", text_of(cell, self._shown)).strip(" "))
             # the next cell stands in the column where the page shows it
             span = number(value(cell, "tcPr/gridSpan"), 1)
@@ -299,15 +300,6 @@ class _Text:
                 stated = element.find("checked")
                 return "☒" if is_on(element.find("default") if stated is None else stated) else "☐"
         return None
-
-
-def _below(parent: Element, names: Container[str]) -> Iterator[Element]:
-    """The rows of a table or the cells of a row, without those of tables in its cells."""
-    for element in parent:
-        if element.tag in names:
-            yield element
-        elif element.tag in _WRAPPERS:
-            yield from _below(element, names)
 
 
 _PRESENTATION = "ppt/presentation.xml"

@@ -8,7 +8,7 @@ from xml.etree.ElementTree import Element
 
 from docsplit.extraction.building import Builder, above
 from docsplit.extraction.content import Content, Limits
-from docsplit.extraction.readers.package import LEVELS, Counter, Level, Package, number
+from docsplit.extraction.readers.package import LEVELS, Counter, Level, Package, number, within
 
 # comments, deleted text, what the file holds about its own form, and how to pronounce a word
 _SKIPPED = {
@@ -137,7 +137,9 @@ class _Text:
                 case "p":
                     self._builder.add(before + self.of(element))
                 case "table":
-                    self._builder.add("\n".join(map(self._row, _rows(element))))
+                    self._builder.add(
+                        "\n".join(map(self._row, within(element, "table-row", _GROUPS)))
+                    )
                 case "list":
                     self._list(element, "", 1)
                     continue
@@ -195,13 +197,3 @@ class _Text:
                 parts.append(self.of(one))
             parts += [one.tail] if one.tail else []
         return "".join(parts)
-
-
-def _rows(parent: Element) -> list[Element]:
-    found = []
-    for element in parent:
-        if element.tag == "table-row":
-            found.append(element)
-        elif element.tag in _GROUPS:
-            found += _rows(element)
-    return found

@@ -1,10 +1,10 @@
-"""TODO."""
+"""What Office files, OpenDocument and EPUB share: parts in a zip archive, XML, and lists."""
 
 import posixpath
 import re
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterator, Mapping
 from typing import BinaryIO, NamedTuple, TypeVar
 from urllib.parse import unquote
 from xml.etree.ElementTree import Element
@@ -176,6 +176,15 @@ def text_of(element: Element, special: Callable[[Element], str | None]) -> str:
                 yield from parts(one)
 
     return _LINES_APART.sub("\n", "".join(parts(element)).strip(_APART))
+
+
+def within(parent: Element, name: str, wrappers: Container[str]) -> Iterator[Element]:
+    """The rows of a table or the cells of a row, also in wrappers, but none of inner tables."""
+    for element in parent:
+        if element.tag == name:
+            yield element
+        elif element.tag in wrappers:
+            yield from within(element, name, wrappers)
 
 
 def number(value: str, default: int = 0) -> int:
