@@ -1,7 +1,7 @@
 """DOCX and PPTX as accepted: paragraphs, tables, charts, diagrams, notes and headings."""
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from io import BytesIO
 from pathlib import PurePosixPath
 from typing import BinaryIO
@@ -39,30 +39,25 @@ class Drawings:
     def __init__(self, package: Package, name: str, builder: Builder) -> None:
         self._package = package
         self._builder = builder
-        self._charts = package.related(name, "/chart")
-        self._left = self._charts | package.related(name, "/diagramData")
+        self._left = package.related(name, "/chart") | package.related(name, "/diagramData")
 
     def add(self, element: Element) -> None:
         """Add those that an element refers to."""
-        if self._left:
-            for one in element.iter():
-                for value in one.attrib.values() if one.tag in ("chart", "relIds") else ():
-                    self._add(value)
+        for one in element.iter() if self._left else ():
+            if one.tag in ("chart", "relIds"):
+                self._add(self._left.keys() & one.attrib.values())
 
     def rest(self) -> None:
         """Add the others."""
-        for reference in list(self._left):
-            self._add(reference)
+        self._add(list(self._left))
 
-    def _add(self, reference: str) -> None:
-        part = self._left.pop(reference, None)
-        if part is None:
-            return
-        drawn = self._package.xml(part)
-        if reference in self._charts:
-            _chart(drawn, self._builder)
-        else:
-            self._builder.add("\n".join(map(paragraph, drawn.iter("p"))))
+    def _add(self, references: Iterable[str]) -> None:
+        for reference in references:
+            drawn = self._package.xml(self._left.pop(reference))
+            if drawn.tag == "chartSpace":
+                _chart(drawn, self._builder)
+            else:
+                self._builder.add("\n".join(map(paragraph, drawn.iter("p"))))
 
 
 def paragraph(element: Element) -> str:

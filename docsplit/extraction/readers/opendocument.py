@@ -72,15 +72,11 @@ def _looks(part: Element) -> dict[str, str]:
     """What is special about the text of a style: ``HIDDEN`` or ``RAISED``."""
     found: dict[str, str] = {}
     for style in part.iter("style"):
-        for own in style.iter("text-properties"):
-            position = own.get("text-position", "")
-            if own.get("display", "") == "none":
+        for own in style:
+            if own.get("display") == "none":
                 found[style.get("name", "")] = _HIDDEN
-            elif _ABOVE.match(position):
+            elif _ABOVE.match(own.get("text-position", "")):
                 found[style.get("name", "")] = _RAISED
-        for own in style.iter("section-properties"):
-            if own.get("display", "") == "none":
-                found[style.get("name", "")] = _HIDDEN
     return found
 
 
