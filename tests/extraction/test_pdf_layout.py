@@ -293,6 +293,32 @@ def test_a_turned_stamp_is_apart_from_the_flow(read: Read, turn: int, first: boo
     assert " ".join(PROSE) in " ".join(found.text.split())
 
 
+@pytest.mark.parametrize("first", [True, False])
+def test_a_watermark_is_apart_from_the_flow(read: Read, first: bool) -> None:
+    def page(canvas: Canvas, top: int) -> None:
+        if first:
+            canvas.setFont("Helvetica-Bold", 60)
+            canvas.drawString(120, top, "DRAFT")
+        canvas.setFont("Helvetica", 10)
+        lines(canvas, PROSE, 60, 740)
+        if not first:
+            canvas.setFont("Helvetica-Bold", 60)
+            canvas.drawString(120, top, "DRAFT")
+
+    def across(canvas: Canvas) -> None:
+        page(canvas, 725)
+
+    def above(canvas: Canvas) -> None:
+        page(canvas, 770)
+
+    found = content_of(read(".pdf", drawn(across, across, across)))
+    assert (found.title, found.headings) == (None, [])
+    assert found.text.count("DRAFT") == 1
+    assert found.text.startswith(" ".join(PROSE)[:40])
+    # the same words above the text are its title
+    assert content_of(read(".pdf", drawn(above, above, above))).title == "DRAFT"
+
+
 def test_what_follows_a_raised_number_or_a_gap_stays_on_its_line(read: Read) -> None:
     def page(canvas: Canvas) -> None:
         for number in range(3):

@@ -13,6 +13,7 @@ from collections.abc import Iterator, Sequence
 from ctypes import POINTER, byref, c_char_p, c_float, c_int, c_void_p
 from ctypes.util import find_library
 from itertools import groupby, islice, pairwise
+from statistics import median
 from typing import Any, BinaryIO, NamedTuple
 
 import pypdfium2 as pdfium
@@ -150,6 +151,8 @@ def _is_heading(text: str, *, larger: bool) -> bool:
     )
 
 
+# how much larger than most lines of a page a watermark is
+_MARKED = 2
 _SPELLED = str.maketrans({"ﬀ": "ff", "ﬁ": "fi", "ﬂ": "fl", "ﬃ": "ffi", "ﬄ": "ffl"})
 # entries of an outline
 _MOST_HEADINGS = 10_000
@@ -193,11 +196,19 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
 def bodies_of(pages: list[list[Line]]) -> list[list[Line]]:
     """The pages without headers and footers, their words whole and their characters clean.
 
-    A stamp at the margin of every page stays once.
+    A stamp at the margin of every page, or a watermark, stays once.
     """
     texts = iter(joined([one.text for page in pages for one in page]))
     pages = [
         [one._replace(text=clean(next(texts).translate(_SPELLED))) for one in page]
+        for page in pages
+    ]
+    marks = _marks(pages)
+    pages = [
+        [
+            one._replace(turned=True, size=0.0, bold=False) if one.text in marks else one
+            for one in page
+        ]
         for page in pages
     ]
     flows = [[one for one in page if not one.turned] for page in pages]
@@ -209,6 +220,18 @@ def bodies_of(pages: list[list[Line]]) -> list[list[Line]]:
         seen.update(one.text for one in aside)
         found.append([*(flow[number] for number in numbers), *aside])
     return found
+
+
+def _marks(pages: Sequence[Sequence[Line]]) -> set[str]:
+    """Large lines that stand across others on most pages, as watermarks do that are not turned."""
+    counted: Counter[str] = Counter()
+    for page in pages:
+        body = median(one.size for one in page) if page else 0.0
+        for one in page:
+            across = (one.bottom < other.bottom < one.bottom + one.size / 2 for other in page)
+            if one.size >= _MARKED * body > 0 and any(across):
+                counted[one.text] += 1
+    return {text for text, count in counted.items() if count > max(1, len(pages) / 2)}
 
 
 def _text(pages: Sequence[Sequence[Line]]) -> tuple[str, list[list[int]]]:
