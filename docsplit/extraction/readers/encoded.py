@@ -182,9 +182,7 @@ def _wide(content: bytes) -> str:
     """UTF-16 without a mark: most texts have a zero in every second byte."""
     sample = content[:_SAMPLE]
     low, high = sample[0::2].count(0), sample[1::2].count(0)
-    if max(low, high) * 4 < len(sample) or min(low, high) * 8 > max(low, high):
-        raise UnreadableError(_BINARY)
-    try:
-        return content.decode("utf-16-be" if low > high else "utf-16-le")
-    except UnicodeDecodeError:
-        raise UnreadableError(_BINARY) from None
+    if max(low, high) * 4 >= len(sample) and min(low, high) * 8 <= max(low, high):
+        with suppress(UnicodeDecodeError):
+            return content.decode("utf-16-be" if low > high else "utf-16-le")
+    raise UnreadableError(_BINARY)

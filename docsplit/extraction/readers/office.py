@@ -289,8 +289,8 @@ class _Text:
                 return f"/{text_of(element, self._shown)}"
             case "sym":
                 code = element.get("char", "")
-                code = int(code, 16) if _HEX.fullmatch(code) else 0
-                return symbol(element.get("font", ""), code)
+                known = int(code, 16) if _HEX.fullmatch(code) else 0
+                return symbol(element.get("font", ""), known)
             case "checkBox":
                 stated = element.find("checked")
                 return "☒" if is_on(element.find("default") if stated is None else stated) else "☐"

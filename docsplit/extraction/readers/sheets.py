@@ -164,11 +164,12 @@ def _rows(sheet: CalamineSheet, shown: _Shown) -> Iterable[list[Any]]:
     rows = {row: [""] * (left - first) + cells for row, cells in enumerate(sheet.iter_rows())}
     for (row, column), text in shown.items():
         cells = rows.get(row, []) if text == _SHARE else rows.setdefault(row, [])
+        place = column - first
         if text != _SHARE:
-            cells += [""] * (column - first + 1 - len(cells))
-            cells[column - first] = text
-        elif column - first < len(cells) and isinstance(cells[column - first], float | int):
-            cells[column - first] = f"{100 * cells[column - first]:.10g}%"
+            cells += [""] * (place + 1 - len(cells))
+            cells[place] = text
+        elif place < len(cells) and isinstance(share := cells[place], float | int):
+            cells[place] = f"{100 * share:.10g}%"
     return (rows[row] for row in sorted(rows))
 
 
