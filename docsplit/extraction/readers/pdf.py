@@ -226,10 +226,9 @@ def _marks(pages: Sequence[Sequence[Line]]) -> set[str]:
     """Large lines that stand across others on most pages, as watermarks do that are not turned."""
     counted: Counter[str] = Counter()
     for page in pages:
-        body = median(one.size for one in page) if page else 0.0
-        for one in page:
-            across = (one.bottom < other.bottom < one.bottom + one.size / 2 for other in page)
-            if one.size >= _MARKED * body > 0 and any(across):
+        least = _MARKED * median(one.size for one in page) if page else 0.0
+        for one in [one for one in page if one.size >= least > 0]:
+            if any(one.bottom < other.bottom < one.bottom + one.size / 2 for other in page):
                 counted[one.text] += 1
     return {text for text, count in counted.items() if count > max(1, len(pages) / 2)}
 
