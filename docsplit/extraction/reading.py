@@ -9,6 +9,7 @@ import time
 from base64 import b64decode
 from bisect import bisect_right
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import IO
@@ -195,7 +196,7 @@ class Reader:
         if self._ocr == OFF:
             raise StartError("it is turned off")
         source.seek(0)
-        with self._sandbox.run(kind, source, page, self._ocr) as answer:
+        with self._sandbox.run(kind, source, page, self._ocr) as answer, suppress(ValueError):
             match json.loads(answer.read()):
                 case str(text):
                     return text

@@ -120,6 +120,11 @@ def test_without_recognition_a_scan_is_refused_and_the_rest_of_a_file_read() -> 
 RECOGNISER = """
 import ctypes, os, socket, time
 from docsplit.extraction.readers import pdf
+def written(number):
+    try:
+        os.write(number, b"{")
+    except OSError:
+        pass
 class Recogniser:
     def __init__(self, languages):
         self.languages = languages
@@ -138,6 +143,7 @@ CODE = {
     104: "ctypes.string_at(0)",
     105: "'x'",
     106: "exec('while True: pass')",
+    107: "[written(n) for n in range(3, 9)] and os._exit(0)",
 }
 pdf.Recogniser = Recogniser
 """
@@ -186,6 +192,7 @@ def test_text_of_the_file_stays_where_less_is_recognised(recognise: Read) -> Non
         (102, "(PermissionError)"),
         (103, "(PermissionError)"),
         (104, "its reader crashed"),
+        (107, "its reader gave no valid answer"),
     ],
 )
 def test_a_flawed_recogniser_is_confined(recognise: Read, width: int, reason: str) -> None:
