@@ -147,21 +147,18 @@ def _parsed(content: bytes) -> EmailMessage:
     return BytesParser(EmailMessage, policy=policy.default).parsebytes(content)
 
 
-def _mended(part: MIMEPart) -> EmailMessage:
+def _mended(part: EmailMessage | MIMEPart) -> EmailMessage | MIMEPart:
     """A multipart whose boundary is missing or another one, by the boundary that its text has.
 
     Without one it is plain text.
     """
     text = str(part.get_payload())
-    found = _BOUNDARY.search(text)
-    kind = f"multipart/{part.get_content_subtype()}" if found else "text/plain"
-    head = f'Content-Type: {kind}; boundary="{found[1]}"' if found else f"Content-Type: {kind}"
-    encoding = "" if found else str(part.get("content-transfer-encoding") or "7bit")
-    whole = f"{head}\nContent-Transfer-Encoding: {encoding or '7bit'}\n\n{text}"
-    mended = Parser(EmailMessage, policy=policy.default).parsestr(whole)
-    if not mended.is_multipart():
-        mended.set_type("text/plain")
-    return mended
+    if found := _BOUNDARY.search(text):
+        head = f'Content-Type: multipart/{part.get_content_subtype()}; boundary="{found[1]}"'
+        part = Parser(EmailMessage, policy=policy.default).parsestr(f"{head}\n\n{text}")
+    if not part.is_multipart():
+        part.replace_header("Content-Type", "text/plain")
+    return part
 
 
 def _inner(part: MIMEPart) -> Iterator[EmailMessage | MIMEPart]:
