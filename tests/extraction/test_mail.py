@@ -103,6 +103,8 @@ def test_a_mailbox_has_a_heading_for_each_message(read: Read) -> None:
     assert [(one.level, one.title) for one in found.headings] == [(1, "One"), (1, "Two")]
     assert found.text.count("\n\nFrom here on.") == 2
     assert "Two text." in found.text
+    # the line that begins a message is none of the former one's
+    assert "Tue Mar" not in found.text
 
 
 def test_a_page_that_a_browser_saved_is_read_as_a_page(read: Read) -> None:

@@ -12,7 +12,6 @@ from email import policy
 from email.message import EmailMessage, MIMEPart
 from email.parser import BytesParser, Parser
 from io import BytesIO
-from itertools import pairwise
 from pathlib import PurePosixPath
 from typing import BinaryIO
 
@@ -118,10 +117,12 @@ def read(stream: BinaryIO, limits: Limits) -> Content:
 def read_box(stream: BinaryIO, limits: Limits) -> Content:
     """The messages of a mailbox, one after the other."""
     content = stream.read()
-    starts = [found.start("head") for found in _FROM.finditer(content)]
+    found = list(_FROM.finditer(content))
+    starts = [one.start("head") for one in found] or [0]
+    ends = [*(one.start() for one in found[1:]), len(content)]
     builder = Builder(limits)
     mail = _Mail(builder, limits)
-    for start, end in pairwise([*(starts or [0]), len(content)]):
+    for start, end in zip(starts, ends, strict=True):
         message = _parsed(_ESCAPED.sub(b"", content[start:end]))
         if not message.keys():
             raise UnreadableError("no mailbox: a message has no header")
