@@ -118,6 +118,24 @@ class TooLargeError(RequestError, status=413, kind="TooLarge"):
     """A document, a batch, a training or the body exceeds its limit."""
 
 
+class TooMuchError(TooLargeError, code="deadline_too_short"):
+    """The engine cannot do the work of a request within its deadline, even if it does nothing else.
+
+    Args:
+        tokens: that are not in the cache.
+        rate: tokens per second of the engine's fastest batch.
+        seconds: until the deadline.
+    """
+
+    def __init__(self, tokens: int, rate: float, seconds: float) -> None:
+        super().__init__(
+            f"{tokens:,} tokens take at least {tokens / rate:,.0f} s at {rate:,.0f} a second, and "
+            f"this request has {seconds:,.0f} s: send the texts in several requests or as lines of "
+            "JSON (application/x-ndjson), or give more seconds in the header x-request-timeout. "
+            "What is computed by now is in the cache, so a repetition gets further"
+        )
+
+
 class MediaTypeError(RequestError, status=415, kind="UnsupportedMediaType"):
     """The body is not plain JSON."""
 

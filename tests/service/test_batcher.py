@@ -12,10 +12,11 @@ import pytest
 from numpy.typing import NDArray
 
 from docsplit.engines.choice import Arithmetic, EngineName
-from service.embedding.batching.batcher import Batcher
+from service.embedding.batching import queue
+from service.embedding.batching.batcher import Batcher, Rate
 from service.embedding.batching.clients import Client, working_for
 from service.embedding.batching.queue import BatchReport
-from service.errors import DeadlineError, EngineFailedError, OverloadedError
+from service.errors import DeadlineError, EngineFailedError, OverloadedError, TooMuchError
 from tests.conftest import until
 
 POISON = 13
@@ -367,6 +368,30 @@ def test_work_that_would_wait_past_its_deadline_is_refused_at_once(
         await until(lambda: batcher.queued_tokens == 128)
         engine.gate.set()
         await asyncio.gather(*tasks)
+
+    run(scenario())
+
+
+def test_work_beyond_the_deadline_is_refused_with_the_numbers_and_keeps_what_is_done(
+    batcher: Batcher, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kept: list[int] = []
+
+    def keep(positions: Sequence[int], _: NDArray[np.float32]) -> None:
+        kept.extend(positions)
+
+    async def scenario() -> None:
+        monkeypatch.setattr(queue, "PROBE", 0.0)
+        monkeypatch.setattr(Rate, "add", lambda rate, *_: setattr(rate, "fastest", 64.0))
+        batcher._rate.add(1, 1)
+        with pytest.raises(TooMuchError) as refused:
+            await batcher.compute([window(1, 64)] * 100, soon(10), keep)
+        said = str(refused.value)
+        assert "6,400 tokens take at least 100 s at 64 a second, and this request has 10 s" in said
+        assert "application/x-ndjson" in said
+        assert "x-request-timeout" in said
+        assert kept
+        assert len((await batcher.compute([window(1, 64)] * 100, soon(1000))).vectors) == 100
 
     run(scenario())
 

@@ -99,13 +99,27 @@ def test_padding_is_less_than_a_rounding_step(length: int) -> None:
 def test_work_that_can_no_longer_meet_its_deadline_is_dropped_before_it_runs() -> None:
     queue = WindowQueue(batch_tokens=512, age_limit=9)
     late, early = job(64, 64, deadline=5), job(64, 64, deadline=8)
-    # it would be late in any case, so as much of it as possible is computed
+    # it would be late in any case, so it runs until the engine's rate is certain
     large = job(*[64] * 20, deadline=5)
     for each in (late, early, large):
         queue.add(each)
     assert queue.expire(now=4, rate=64) == [late]
     assert queue.tokens == early.waiting_tokens + large.waiting_tokens
     assert queue.expire(now=4) == [], "the rate is unknown"
+
+
+def test_work_beyond_an_idle_engine_is_dropped_once_it_has_shown_the_rate() -> None:
+    queue = WindowQueue(batch_tokens=64, age_limit=9)
+    large, possible = job(*[64] * 20, deadline=5), job(*[64] * 5, deadline=5)
+    for each in (large, possible):
+        queue.add(each)
+    assert queue.oversized(now=4, fastest=64) == [], "nothing has run"
+    while large.first_taken is None or possible.first_taken is None:
+        queue.take(now=1)
+    assert queue.oversized(now=3, fastest=64) == []
+    assert queue.oversized(now=3.1, fastest=256) == [], "a fast batch shows that it can be done"
+    assert queue.oversized(now=3.1, fastest=255) == [large]
+    assert queue.tokens == possible.waiting_tokens
 
 
 def test_the_estimate_for_a_job_counts_the_jobs_before_it() -> None:

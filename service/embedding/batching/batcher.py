@@ -20,7 +20,7 @@ from service.embedding.batching import clients
 from service.embedding.batching.clients import overflow
 from service.embedding.batching.queue import BatchReport, Ids, Job, Model, Window, WindowQueue
 from service.embedding.batching.shares import Shares, Turn
-from service.errors import DeadlineError, EngineFailedError, OverloadedError
+from service.errors import DeadlineError, EngineFailedError, OverloadedError, TooMuchError
 from service.tracing import stages
 
 if TYPE_CHECKING:
@@ -32,15 +32,21 @@ HORIZON = 2.0
 
 
 class Rate:
-    """Tokens per second of engine time; 0 before the first batch."""
+    """Tokens per second of engine time; 0 before the first batch.
+
+    Attributes:
+        fastest: that of the fastest batch.
+    """
 
     def __init__(self) -> None:
+        self.fastest = 0.0
         self._tokens = 0.0
         self._seconds = 0.0
 
     def add(self, tokens: int, seconds: float) -> None:
         """Count one batch."""
         seconds = max(seconds, 1e-6)
+        self.fastest = max(self.fastest, tokens / seconds)
         kept = math.exp(-seconds / HORIZON)
         self._tokens = self._tokens * kept + tokens
         self._seconds = self._seconds * kept + seconds
@@ -158,6 +164,7 @@ class Batcher:
         Raises:
             OverloadedError: too much work of this client, or of all, is waiting.
             DeadlineError: ``deadline`` passed.
+            TooMuchError: the engine cannot finish before ``deadline``, whatever else waits.
             EngineFailedError: the engine failed on a batch of these windows.
         """
         loop = asyncio.get_running_loop()
@@ -244,11 +251,14 @@ class Batcher:
                 return
             now = time.monotonic()
             late = self._queue.expire(now, self._rate.value)
+            oversized = self._queue.oversized(now, self._rate.fastest)
             batch = self._queue.take(now)
             engine = self._engine_for(batch)
             self._busy += 1
         for job in late:
             job.done(DeadlineError())
+        for job in oversized:
+            job.done(TooMuchError(job.tokens, self._rate.fastest, job.deadline - job.arrived))
         if batch:
             turn.compute(engine.streams)
         for window, error in self._run(batch, engine) if batch else ():

@@ -36,6 +36,8 @@ OVERHEAD = 1 / 64
 MIX = 0.75
 # and at most this many of the nearest length, because the choice holds the batcher's lock.
 CHOICE = 192
+# Seconds of work on a job after which its own batches have shown what the engine can do.
+PROBE = 2.0
 # The oldest job of a client leads one in this many batches if it is over the age limit.
 RESCUE = 4
 
@@ -92,6 +94,7 @@ class Job:
         left: number of windows without a result.
         waiting: windows that are in no batch yet, the longest first.
         waiting_tokens: work of these windows, see ``Window.work``.
+        tokens: work of all windows.
     """
 
     windows: Sequence[Ids]
@@ -104,6 +107,7 @@ class Job:
     left: int = field(init=False)
     waiting: dict[Window, None] = field(init=False)
     waiting_tokens: int = field(init=False)
+    tokens: int = field(init=False)
     first_taken: float | None = None
     dropped: bool = False
 
@@ -112,7 +116,7 @@ class Job:
         self.left = len(self.windows)
         windows = (Window(self, i, len(w)) for i, w in enumerate(self.windows))
         self.waiting = dict.fromkeys(sorted(windows, key=lambda w: -w.length))
-        self.waiting_tokens = sum(window.work for window in self.waiting)
+        self.tokens = self.waiting_tokens = sum(window.work for window in self.waiting)
 
     @property
     def rank(self) -> tuple[int, float]:
@@ -326,8 +330,7 @@ class WindowQueue:
     def expire(self, now: float, rate: float = 0.0) -> list[Job]:
         """Drop and return the jobs that cannot meet their deadlines.
 
-        A job that could never meet its deadline, even on an idle engine, runs until the deadline.
-        Its computed vectors are kept, so a repeated request gets further.
+        ``oversized`` drops those that could not meet them on an idle engine either.
 
         Args:
             now: on the queue's clock.
@@ -338,6 +341,28 @@ class WindowQueue:
         for job in late:
             self.drop(job)
         return late
+
+    def oversized(self, now: float, fastest: float) -> list[Job]:
+        """Drop and return the jobs that an idle engine could not finish before their deadlines.
+
+        A job counts only once it has run for a while: a rate of former batches may be that of a
+        machine which was busy then, or of short texts. Its computed vectors are kept.
+
+        Args:
+            now: on the queue's clock.
+            fastest: tokens per second of the fastest batch so far.
+        """
+        found = [
+            job
+            for backlog in self._backlogs.values()
+            for job in backlog.jobs
+            if job.first_taken is not None
+            and now - job.first_taken > PROBE
+            and job.tokens > fastest * (job.deadline - job.arrived)
+        ]
+        for job in found:
+            self.drop(job)
+        return found
 
     def take(self, now: float) -> list[Window]:
         """The next batch, the longest window first; empty if nothing waits."""
