@@ -131,7 +131,9 @@ def _run(given: Sequence[str]) -> int:
             console.print(f"{name}: {task}", highlight=False)
         for miss in precision.accepted:
             console.print(f"{name}: accepted although {miss}", style="yellow", highlight=False)
-    console.print(f"{options.dest}: {manifest.name}, revision {manifest.revision[:12]}")
+    # the source's window may be shorter than the model's last position
+    window = f"windows of {manifest.max_tokens} tokens (--max-tokens)"
+    console.print(f"{options.dest}: {manifest.name}, {window}, revision {manifest.revision[:12]}")
     return code
 
 

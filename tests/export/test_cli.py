@@ -90,6 +90,7 @@ def test_a_bundle_from_the_command_line(
     assert manifest.window_weights == WindowWeights(unit="letters", first=2)
     said = capsys.readouterr().err
     assert manifest.revision[:12] in said
+    assert "windows of 32 tokens (--max-tokens)" in said.replace("\n", " ")
     assert "200 paragraphs" in said.replace("\n", " ")
     [loss] = manifest.precisions["fp16"].parity.tasks
     assert f"fp16: {loss}" in said.replace("\n", " ")
