@@ -87,6 +87,13 @@ def misspelt(field: str, given: object) -> str | None:
     return next(iter(get_close_matches(field, some, 1, _CLOSE)), None)
 
 
+def meant(given: Collection[str], known: Collection[str]) -> str | None:
+    """The known name that an unknown one among a few seems to mean."""
+    some = (name for name in islice(given, _LOOKED_AT) if name not in known)
+    close = (get_close_matches(name, known, 1, _CLOSE) for name in some if len(name) <= _SHOWN)
+    return next((found[0] for found in close if found), None)
+
+
 @cache
 def field_names(model: type[BaseModel]) -> tuple[str, ...]:
     """The names of a model's fields in JSON."""

@@ -233,7 +233,8 @@ class Encoders:
             return self.default
         if name not in self._by_name:
             raise NotFoundError(
-                f"no such model here; GET /v1/models lists: {', '.join(self.names)}",
+                f"no such model here; GET /v1/models lists: {', '.join(self.names)}. The setting "
+                "model_aliases serves the first under further names",
                 param="model",
                 code="model_not_found",
             )

@@ -77,10 +77,12 @@ def test_wrong_fields(server: Server, path: str, body: Any, status: int, hint: s
     [
         ({"input": "a"}, 422, "model"),
         ({"input": "a", "model": "gpt"}, 404, "GET /v1/models"),
+        ({"input": "a", "model": "text-embedding-3-small"}, 404, "model_aliases serves the first"),
         (
             {"input": [1, 2], "model": DEFAULT_BUNDLE.name},
             422,
-            "token ids are not accepted",
+            "token ids are not accepted: send the text (OpenAIEmbeddings of LangChain does with "
+            "check_embedding_ctx_length=False)",
         ),
         ({"input": "", "model": DEFAULT_BUNDLE.name}, 400, "empty"),
     ],

@@ -48,6 +48,24 @@ def exact(server: Server, **options: Any) -> np.ndarray[Any, np.dtype[np.float32
     return np.array(httpx.post(f"{server.url}/embed", json=body).json(), np.float32)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/embed",
+        "/embeddings",
+        "/api/embed",
+        "/api/embeddings",
+        "/embed_sparse",
+        "/embed_all",
+        "/tokenize",
+        "/decode",
+    ],
+)
+def test_a_form_that_the_table_refuses_has_no_route(server: Server, path: str) -> None:
+    body = {"model": MODEL, "input": "a", "inputs": "a", "texts": ["a"]}
+    assert httpx.post(f"{server.url}{path}", json=body).status_code == 404
+
+
 def test_the_client_of_cohere_gets_every_form(server: Server, client: cohere.ClientV2) -> None:
     answer = client.embed(
         model=MODEL, texts=TEXTS, input_type="search_document", embedding_types=FORMS

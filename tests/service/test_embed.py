@@ -177,6 +177,19 @@ def test_truncation_only_on_request(
     assert cosines(end, peer).max() < 0.99
 
 
+def test_an_ignored_option_says_which_one_it_seems_to_mean(server: Server) -> None:
+    for option, meant in (("dimension", "dimensions"), ("normalise", "normalize")):
+        body: dict[str, Any] = {"inputs": "a", option: 4}
+        assert post(server, **body).headers["x-did-you-mean"] == meant
+    # options of other services, and the right names
+    others: dict[str, Any] = {"user": "me", "options": {}, "a" * 99: 1}
+    right: dict[str, Any] = {"dimensions": 4, "normalize": True}
+    for given in (others, right):
+        assert "x-did-you-mean" not in post(server, inputs="a", **given).headers
+    long = "a word " * 40_000
+    assert post(server, inputs=long, dimension=4).headers["x-did-you-mean"] == "dimensions"
+
+
 def test_reduced_dimensions_are_renormalised(server: Server, short_texts: list[str]) -> None:
     whole = vectors(server, short_texts[:3])
     short = vectors(server, short_texts[:3], dimensions=64, normalize=False)

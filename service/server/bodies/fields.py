@@ -50,7 +50,10 @@ def valid_texts(value: Any) -> list[str]:
     for index, item in enumerate(value):
         try:
             if _token_ids(item):
-                raise ValueError("token ids are not accepted: send the text")
+                raise ValueError(
+                    "token ids are not accepted: send the text (OpenAIEmbeddings of LangChain does "
+                    "with check_embedding_ctx_length=False)"
+                )
             valid_text(item)
         except ValueError as error:
             raise ValueError(f"item {index}: {error}") from None

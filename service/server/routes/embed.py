@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Coroutine, Sequence
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 import numpy as np
 import orjson
 from fastapi import APIRouter, Request
 from fastapi.responses import Response
 from numpy.typing import NDArray
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Discriminator, Field, Tag
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Discriminator,
+    Field,
+    ModelWrapValidatorHandler,
+    Tag,
+    model_validator,
+)
 
 from docsplit.windowing.pooling import shorten
 from service import executors
@@ -47,6 +56,7 @@ from service.server.lines import (
     lines_of_texts,
 )
 from service.server.routes import inference
+from service.unknown import field_names, meant
 
 if TYPE_CHECKING:
     from service.server.encoder import Encoder
@@ -132,6 +142,21 @@ class EmbedRequest(BaseModel):
     )
     prompt_name: str | None = Field(None, description="a prompt of the model, see /info")
     model: ModelName = None
+    _meant: str | None = None
+
+    @model_validator(mode="wrap")
+    @classmethod
+    def _notice(cls, body: Any, handler: ModelWrapValidatorHandler[Self]) -> Self:
+        made = handler(body)
+        if isinstance(body, dict):
+            made._meant = meant(body, field_names(cls))
+        return made
+
+    @property
+    def advice(self) -> dict[str, str]:
+        """A header with the option that an ignored one seems to mean: clients of other services
+        send options of their own, so none is refused."""
+        return {} if self._meant is None else {"x-did-you-mean": self._meant}
 
 
 def _shape(body: Any) -> str:
@@ -218,7 +243,7 @@ async def embed(request: Request, body: EmbedRequest) -> Response:
         side=body.truncation_direction,
         encoder=encoder,
     )
-    headers = inference.headers(request, result)
+    headers = inference.headers(request, result) | body.advice
     detailed = DETAILED in accept
     if detailed or body.windows:
         media_type = DETAILED if detailed else None

@@ -283,7 +283,8 @@ def ranking_encoder(service: Service, name: str) -> Encoder:
     known = [service.reranking.bundle.manifest.name, *service.settings.model_aliases]
     if name not in known:
         raise NotFoundError(
-            f"no such model here; texts are ranked by: {', '.join(known)}",
+            f"no such model here; texts are ranked by: {', '.join(known)}. The setting "
+            "model_aliases adds further names",
             param="model",
             code="model_not_found",
         )
