@@ -80,7 +80,8 @@ def test_bodies_without_room_are_refused_before_they_are_read(narrow: Server) ->
             b'{"inputs": "a',
         )
         wait_until(lambda: inflight(narrow) == 3 * needed(size), 30)
-        yours.sendall(b"b" * (size - 15) + b'"}')
+        # words of one letter would be more tokens than a document may have
+        yours.sendall((b"word " * size)[: size - 15] + b'"}')
         assert answer(yours)[0] == 200
         wait_until(lambda: inflight(narrow) == 2 * needed(size), 30)
     wait_until(lambda: inflight(narrow) == 0, 30)

@@ -138,7 +138,7 @@ class Exchange:
     def _check(self, start: Message) -> None:
         """Raise if the answer that begins has no room, or its client cannot read it."""
         length = next((v for k, v in start["headers"] if k == b"content-length"), None)
-        if length is None and self.scope["http_version"] == "1.0" and start["status"] == 200:
+        if length is None and self.scope.get("http_version") == "1.0" and start["status"] == 200:
             raise ChunksError(
                 "an answer by lines needs HTTP/1.1: let the client or the proxy speak it, in nginx "
                 "by proxy_http_version 1.1"
