@@ -137,14 +137,14 @@ class Exchange:
 
     def _check(self, start: Message) -> None:
         """Raise if the answer that begins has no room, or its client cannot read it."""
-        length = next((v for k, v in start["headers"] if k == b"content-length"), None)
+        length = stated_length(dict(start["headers"]))
         if length is None and self.scope.get("http_version") == "1.0" and start["status"] == 200:
             raise ChunksError(
                 "an answer by lines needs HTTP/1.1: let the client or the proxy speak it, in nginx "
                 "by proxy_http_version 1.1"
             )
-        if self.room is not None and int(length or 0) > PART:
-            self.room.share(int(length or 0))
+        if self.room is not None and length is not None and length > PART:
+            self.room.share(length)
 
     def end(self) -> None:
         """Called when the request has ended, with or without an answer."""
