@@ -1,4 +1,4 @@
-"""Upper bound of the memory of a request, from the size of its body; returning what is free.
+"""Memory: the most that a request takes, by the size of its body, and what goes back to the system.
 
 ``tests/service/test_amplification.py`` sends the worst bodies to every route and compares these
 figures with the memory that the process takes.

@@ -187,7 +187,7 @@ class DocumentTokenizer:
         """Ids, starts and ends of the tokens that start in a piece, as the whole text has them.
 
         Some tokenizers treat the start of a text like a word's, or join punctuation and line ends.
-        So they read the characters around the piece, too.
+        So the tokenizer reads a piece together with the characters around it.
         """
         first = max(begin - AROUND, 0)
         encoding = self.whole(text[first : end + AROUND])

@@ -153,7 +153,7 @@ class Maintainer:
         between: gives for the name of an index a block between two commits to it, or one that
             waits for nothing.
         erase_within: seconds after which no file holds a text that was deleted or replaced.
-        others: gives databases whose small tables are kept free of deleted rows, too.
+        others: gives further databases, whose small tables are kept free of deleted rows.
     """
 
     def __init__(

@@ -199,7 +199,7 @@ def test_a_map_that_is_computed_elsewhere_appears(tab: Tab, server: Server) -> N
     call(server, "POST", "/indexes/elsewhere/map", status=202)
     tab.open(f"{server.url}/#/elsewhere/map")
     tab.wait("document.querySelector('.job progress, #map')")
-    # nobody has clicked here
+    # it appears without a click
     tab.wait("document.querySelector('#map')", 90)
     tab.problems[:] = [one for one in tab.problems if "status of 404" not in one]
     assert tab.problems == []
