@@ -7,6 +7,7 @@ import csv
 import gc
 import gzip
 import json
+import logging
 import os
 import socket
 import subprocess
@@ -71,6 +72,16 @@ def index_storage(
         storage.begin(tmp_path_factory.mktemp("storage"))
     yield
     storage.end()
+
+
+@pytest.fixture(autouse=True)
+def logs_as_found() -> Iterator[None]:
+    """Undo what a command called in a test configures: it sets the level of all loggers."""
+    root = logging.getLogger()
+    level, handlers = root.level, root.handlers
+    yield
+    root.setLevel(level)
+    root.handlers = handlers
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
