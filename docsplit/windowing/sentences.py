@@ -7,6 +7,7 @@ characters, because regular expressions hold the GIL.
 
 import re
 from collections.abc import Iterator
+from itertools import pairwise
 
 import sentencex
 
@@ -16,10 +17,20 @@ LONGEST_PARAGRAPH = 8192
 # A sentence beyond this is a list or a table without marks, so its lines end like sentences. In one
 # that is shorter, lines are wrapped.
 _LONGEST_SENTENCE = 1000
-# words before the number of a provision or a figure, which sentencex takes for ends
+# Their abbreviations hardly collide, so what the rules of one of them take for an abbreviation is
+# one: no text's language need be known or guessed, and no edit can change it.
+TOGETHER = ("en", "de", "fr", "es")
+# What sentencex takes for ends: words before the number of a provision or a figure, and the German
+# ordinal before a noun. Its German rules end no sentence before a number, so they do not
+# decide there.
 _NUMBERED = re.compile(
-    r"\b(?:eqs?|tabs?|approx|paras?|arts?|civ|abs|ziff|anm)\.\s*$", re.IGNORECASE
+    r"(?:\b(?:eqs?|tabs?|approx|paras?|arts?|civ|abs|ziff|anm|abb|nr|bd|kap|ca|max|inkl|par|al|env|s"
+    r"|vol|figs?)|\wstr)\.\s*$",
+    re.IGNORECASE,
 )
+_ORDINAL = re.compile(r"\b(?:im|der|des|dem|vom|zum|das) \d{1,2}\.\s*$", re.IGNORECASE)
+# the mark of a note belongs to the sentence before it
+_NOTE = re.compile(r"(?:[\u00b9\u00b2\u00b3\u2070\u2074-\u2079]+|\[\^?\d{1,3}\])\s*")
 _STEP = 65_536
 _SPACE = re.compile(r"\s*")
 _NEWLINES = re.compile(r"\n+")
@@ -34,7 +45,8 @@ def sentence_starts(text: str, language: str = "en") -> list[int]:
 
     Args:
         text: any text; white space before a sentence belongs to the sentence before.
-        language: ISO 639-1 code; ``sentencex`` applies its abbreviations and punctuation.
+        language: ISO 639-1 code; ``sentencex`` applies its abbreviations and punctuation, those of
+            ``TOGETHER`` together.
     """
     starts: list[int] = []
     begin = 0
@@ -91,16 +103,36 @@ def _append(starts: list[int], text: str, begin: int, end: int, language: str) -
     if len(paragraph) > LONGEST_PARAGRAPH:
         starts.extend(begin + end for end in _plain_ends(paragraph))
         return
+    rules = TOGETHER if language in TOGETHER else (language,)
+    ends = set(_ends(paragraph, rules[0]))
+    for other in rules[1:]:
+        # most paragraphs of tables and lists are one sentence by the first rules
+        if ends:
+            kept = {at for at in ends if other == "de" and not paragraph[at].isalpha()}
+            ends &= kept.union(_ends(paragraph, other))
+    for first, last in pairwise((0, *sorted(ends), len(paragraph))):
+        if first:
+            starts.append(begin + first)
+        if last - first > _LONGEST_SENTENCE:
+            lines = (line.end() for line in _NEWLINES.finditer(paragraph, first, last))
+            starts.extend(begin + at for at in lines if at < last)
+
+
+def _ends(paragraph: str, language: str) -> Iterator[int]:
+    """Ends of the sentences but the last, white space included, by the rules of a language."""
     cursor = 0
     for sentence in sentencex.segment(language, paragraph):
         # sentencex may drop white space, so search for its sentences instead of adding lengths
         found = paragraph.find(sentence, cursor)
         if found < 0:
             continue
-        numbered = sentence[0].isdigit() and _NUMBERED.search(paragraph, max(0, found - 20), found)
-        if found > 0 and not sentence.isspace() and not numbered:
-            starts.append(begin + found)
         cursor = found + len(sentence)
-        if len(sentence) > _LONGEST_SENTENCE:
-            lines = (line.end() for line in _NEWLINES.finditer(sentence))
-            starts.extend(begin + found + at for at in lines if at < len(sentence))
+        if found == 0 or sentence.isspace():
+            continue
+        before = paragraph[max(0, found - 20) : found]
+        if _ORDINAL.search(before) or (sentence[0].isdigit() and _NUMBERED.search(before)):
+            continue
+        note = None if before[-1].isspace() else _NOTE.match(paragraph, found)
+        end = note.end() if note else found
+        if end < len(paragraph):
+            yield end
