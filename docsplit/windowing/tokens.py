@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from numpy.typing import NDArray
 from tokenizers import Encoding, Tokenizer
 from tokenizers.models import WordPiece
 from tokenizers.pre_tokenizers import FixedLength
 from tokenizers.pre_tokenizers import Sequence as Splits
 
+from docsplit.windowing.known_words import KnownWords, offsets_of, reads_words
 from docsplit.windowing.sentences import sentence_starts
 from docsplit.windowing.windows import Ids, Positions
 
@@ -101,6 +101,8 @@ class DocumentTokenizer:
         self._tokenizer.no_padding()
         self._tokenizer.no_truncation()
         self._language = language
+        added = [token.content for token in self._tokenizer.get_added_tokens_decoder().values()]
+        self._known_words = KnownWords(self.whole, added) if reads_words(self._tokenizer) else None
         model = self._tokenizer.model
         if isinstance(model, WordPiece):
             # it makes one unknown token of a longer word, so all such words would be equal
@@ -147,8 +149,8 @@ class DocumentTokenizer:
             side: begin at the start of the text for ``right``, at its end for ``left``.
         """
         if not prompt and len(text) <= LONGEST:
-            encoding = self.whole(text)
-            return Tokens(np.array(encoding.ids, dtype=np.int32), lambda: _starts(encoding), 0)
+            ids, offsets = self._read(text)
+            return Tokens(ids, lambda: offsets()[:, 0], 0)
         joined = prompt + text if prompt else text
         spans: Iterable[Range] = ranges(joined)
         if side == "left":
@@ -177,7 +179,7 @@ class DocumentTokenizer:
 
     def unknown(self, tokens: Tokens) -> int:
         """How many tokens of a text stand for what the vocabulary lacks."""
-        return int((tokens.ids[tokens.prompt :] == self._unknown).sum())
+        return int(np.count_nonzero(tokens.ids[tokens.prompt :] == self._unknown))
 
     def count(self, text: str) -> int:
         """Number of tokens of ``text``, without special tokens."""
@@ -190,11 +192,20 @@ class DocumentTokenizer:
         So the tokenizer reads a piece together with the characters around it.
         """
         first = max(begin - AROUND, 0)
-        encoding = self.whole(text[first : end + AROUND])
-        starts, ends = np.array(encoding.offsets, dtype=np.int64).reshape(-1, 2).T + first
+        ids, offsets = self._read(text[first : end + AROUND])
+        starts, ends = offsets().T + first
         # where offsets are trimmed, a blank at the end of a text starts behind it
         own = (starts >= begin) & ((starts < end) | (end == len(text)))
-        return np.array(encoding.ids, dtype=np.int32)[own], starts[own], ends[own]
+        return ids[own], starts[own], ends[own]
+
+    def _read(self, text: str) -> tuple[Ids, Callable[[], Positions]]:
+        """Ids of a text, and what computes the start and end of each token, ``[tokens, 2]``."""
+        known = None if self._known_words is None else self._known_words.read(text)
+        if known is not None:
+            return known
+        encoding = self.whole(text)
+        # a text of one window needs no offsets
+        return np.array(encoding.ids, dtype=np.int32), lambda: offsets_of(encoding)
 
     def whole(self, text: str) -> Encoding:
         """A text in one call, without special tokens; it blocks no other thread of Python."""
@@ -220,7 +231,3 @@ class DocumentTokenizer:
     def model_input(self, parts: Sequence[Ids]) -> Ids:
         """``parts`` joined, between the special tokens."""
         return np.concatenate((self.prefix, *parts, self.suffix))
-
-
-def _starts(encoding: Encoding) -> NDArray[np.int64]:
-    return np.fromiter((o[0] for o in encoding.offsets), dtype=np.int64, count=len(encoding.ids))

@@ -230,7 +230,7 @@ def split(
         keep: make only one window, filled from this end of the document.
         weighing: gives the windows their weights.
     """
-    lead, ids = np.split(tokens.ids, [tokens.prompt])
+    lead, ids = tokens.ids[: tokens.prompt], tokens.ids[tokens.prompt :]
     total, capacity = len(ids), tokenizer.capacity - len(lead)
     if total <= capacity:
         edges = [0, total]
