@@ -295,7 +295,7 @@ class Metrics:
     def reranked(self, result: Embedded) -> None:
         """Count the texts that the re-ranker scored."""
         self.reranker_texts.inc(len(result.documents))
-        self.reranker_windows.inc(sum(len(document.windows) for document in result.documents))
+        self.reranker_windows.inc(len(result.windows))
         timing = result.timing
         for stage, seconds in (
             ("tokenise", timing.tokenising),
@@ -308,7 +308,7 @@ class Metrics:
         """Count documents embedded by a bundle, and the sources of their windows' vectors."""
         self.documents.inc(len(result.documents))
         self.models.documents.labels(model).inc(len(result.documents))
-        sources = [window.source for document in result.documents for window in document.windows]
+        sources = [window.source for window in result.windows]
         for source in Source:
             self.windows.labels(source).inc(sources.count(source))
         timing = result.timing

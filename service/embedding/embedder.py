@@ -84,15 +84,13 @@ class Document:
     tokens: int
     windows: list[DocumentWindow]
     unknown: int = 0
+    used: int = field(init=False)
+    computed: int = field(init=False)
     _pooled: Vectors | None = field(default=None, init=False)
 
-    @property
-    def used(self) -> int:
-        return sum(window.tokens for window in self.windows)
-
-    @property
-    def computed(self) -> int:
-        return sum(len(window.ids) for window in self.windows)
+    def __post_init__(self) -> None:
+        self.used = sum(window.tokens for window in self.windows)
+        self.computed = sum(len(window.ids) for window in self.windows)
 
     @property
     def truncated(self) -> bool:
@@ -145,6 +143,21 @@ class Embedded:
     timing: Timing = field(default_factory=Timing)
     refused: dict[int, UnusableInputError] = field(default_factory=dict)
     query_truncated: bool = False
+
+    @property
+    def windows(self) -> list[DocumentWindow]:
+        """The windows of all documents."""
+        return [window for document in self.documents for window in document.windows]
+
+    @property
+    def computed(self) -> int:
+        """Tokens that the model reads for all documents."""
+        return sum(document.computed for document in self.documents)
+
+    @property
+    def cached(self) -> int:
+        """Windows whose vectors were not computed for this request."""
+        return sum(document.cached for document in self.documents)
 
     @property
     def truncated(self) -> bool:
@@ -306,8 +319,8 @@ class Embedder:
             stage.note(
                 {
                     "docsplit.documents": len(texts),
-                    "docsplit.windows": sum(len(d.windows) for d in result.documents),
-                    "docsplit.tokens": sum(d.computed for d in result.documents),
+                    "docsplit.windows": len(result.windows),
+                    "docsplit.tokens": result.computed,
                 }
             )
         result.timing.tokenising = stage.seconds
@@ -357,9 +370,9 @@ class Embedder:
         return Document(len(text), total, made, self._tokenizer.unknown(tokens))
 
     async def _fill(self, result: Embedded, vectors: CachedVectors, deadline: float) -> None:
-        windows = [window for document in result.documents for window in document.windows]
+        windows = result.windows
         keys = [window_key(window.ids) for window in windows]
-        with charged(sum(document.computed for document in result.documents)):
+        with charged(result.computed):
             found = await vectors.get(keys, [window.ids for window in windows], deadline)
         result.timing.looking += found.looking
         result.timing.queued += found.queued

@@ -100,16 +100,15 @@ class Reranker:
                 for index, text in enumerate(texts, start=1)
             )
             result.documents = await self._tokenising.carry_out(in_succession(works))
-            computed = sum(document.computed for document in result.documents)
+            computed, windows = result.computed, result.windows
             stage.note(
                 {
                     "docsplit.documents": len(texts),
-                    "docsplit.windows": sum(len(d.windows) for d in result.documents),
+                    "docsplit.windows": len(windows),
                     "docsplit.tokens": computed,
                 }
             )
         result.timing.tokenising = stage.seconds
-        windows = [window for document in result.documents for window in document.windows]
         with charged(computed):
             rows = [window.ids for window in windows]
             found = await self._batcher.compute(rows, deadline, model=self.model)

@@ -286,15 +286,15 @@ class Batcher:
         if isinstance(vectors, Exception):
             return self._split(batch, vectors, engine)
         seconds = time.monotonic() - started
-        finite = [bool(np.isfinite(vector).all()) for vector in vectors]
-        good = [row for row, right in enumerate(finite) if right]
+        finite = np.isfinite(vectors).all(axis=1)
         tokens = sum(window.length for window in batch)
         report = BatchReport(len(batch), tokens, len(batch) * batch[0].padded, seconds)
         self._model_of(batch).report(report)
         work = sum(window.work for window in batch)
-        self._settle([batch[row] for row in good], vectors[good], work, seconds / engine.streams)
+        good = [batch[row] for row in np.flatnonzero(finite)]
+        self._settle(good, vectors[finite], work, seconds / engine.streams)
         unfit = ValueError("the vector is not finite")
-        return [(w, unfit) for w, right in zip(batch, finite, strict=True) if not right]
+        return [(batch[row], unfit) for row in np.flatnonzero(~finite)]
 
     def _call(self, batch: list[Window], engine: Engine) -> NDArray[np.float32] | Exception:
         thread = threading.get_ident()

@@ -17,7 +17,7 @@ no priority by its age.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import InitVar, dataclass, field
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -114,7 +114,8 @@ class Job:
     def __post_init__(self) -> None:
         self.vectors = [None] * len(self.windows)
         self.left = len(self.windows)
-        windows = (Window(self, i, len(w)) for i, w in enumerate(self.windows))
+        cost = 1.0 if self.model is None else self.model.cost
+        windows = (Window(self, i, len(w), cost) for i, w in enumerate(self.windows))
         self.waiting = dict.fromkeys(sorted(windows, key=lambda w: -w.length))
         self.tokens = self.waiting_tokens = sum(window.work for window in self.waiting)
 
@@ -130,27 +131,29 @@ class Job:
 
 @dataclass(eq=False, slots=True)
 class Window:
-    """One window of a job."""
+    """One window of a job.
+
+    Attributes:
+        cost: time of a token, relative to a token of the model that the queue is for.
+        work: the cost of the window, in tokens of that model.
+        padded: the length, rounded up.
+    """
 
     job: Job
     index: int
     length: int
+    cost: InitVar[float]
+    work: int = field(init=False)
+    padded: int = field(init=False)
+
+    def __post_init__(self, cost: float) -> None:
+        self.work = max(1, round(self.length * cost))
+        self.padded = -(-self.length // ROUND) * ROUND
 
     @property
     def ids(self) -> Ids:
         """Token ids, special tokens included."""
         return self.job.windows[self.index]
-
-    @property
-    def work(self) -> int:
-        """The cost of the window, in tokens of the model that the queue is for."""
-        model = self.job.model
-        return self.length if model is None else max(1, round(self.length * model.cost))
-
-    @property
-    def padded(self) -> int:
-        """The length, rounded up."""
-        return -(-self.length // ROUND) * ROUND
 
 
 def together(lengths: Sequence[int], lead: int, budget: int, overhead: int) -> slice:

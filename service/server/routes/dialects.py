@@ -148,7 +148,7 @@ async def embeddings(request: Request, body: EmbeddingsRequest) -> Response:
     prompt = None if purpose is None else for_purpose(encoder.manifest, purpose)
     result = await inference.embed(request, texts, prompt_name=prompt, encoder=encoder)
     vectors = inference.vectors(result, unit=body.normalized, dimensions=body.dimensions)
-    tokens = sum(document.computed for document in result.documents)
+    tokens = result.computed
     repeatable(request.scope)
     entries = (
         {"object": "embedding", "index": index, "embedding": vector}
@@ -279,7 +279,7 @@ async def embed_by_type(request: Request, body: CohereEmbedRequest) -> Response:
     prompt = for_purpose(encoder.manifest, _OF_COHERE[body.input_type])
     result = await inference.embed(request, body.documents, prompt_name=prompt, encoder=encoder)
     vectors = inference.vectors(result, dimensions=body.output_dimension)
-    tokens = sum(document.computed for document in result.documents)
+    tokens = result.computed
     forms: list[EncodingFormat] = body.embedding_types or ["float"]
     async with writing(vectors, len(forms)):
         embeddings = {

@@ -293,11 +293,10 @@ def ranking_encoder(service: Service, name: str) -> Encoder:
 
 def headers(request: Request, result: Embedded) -> dict[str, str]:
     """Headers of an inference answer; times are in milliseconds."""
-    windows = sum(len(document.windows) for document in result.documents)
-    cached = sum(document.cached for document in result.documents)
+    windows, cached = len(result.windows), result.cached
     elapsed = time.monotonic() - request.scope["docsplit.started"]
     return {
-        "x-compute-tokens": str(_computed(result)),
+        "x-compute-tokens": str(result.computed),
         "x-compute-characters": str(sum(d.characters for d in result.documents)),
         "x-total-time": _ms(elapsed),
         "x-tokenization-time": _ms(result.timing.tokenising),
@@ -313,17 +312,11 @@ def _ms(seconds: float) -> str:
     return f"{seconds * 1000:.1f}"
 
 
-def _computed(result: Embedded) -> int:
-    return sum(document.computed for document in result.documents)
-
-
 def _note(request: Request, result: Embedded) -> None:
     """Leave the sizes of a request for its log line."""
-    windows = sum(len(document.windows) for document in result.documents)
-    cached = sum(document.cached for document in result.documents)
     request.scope["docsplit.usage"] = {
         "documents": len(result.documents),
-        "windows": windows,
-        "cached": cached,
-        "tokens": _computed(result),
+        "windows": len(result.windows),
+        "cached": result.cached,
+        "tokens": result.computed,
     }

@@ -252,7 +252,7 @@ async def _ranking(
                 request, reranker, query, texts, truncate=truncate, side=side
             )
             ranked = _by_reranker(result)
-    tokens = sum(document.computed for document in result.documents)
+    tokens = result.computed
     ranked.sort(key=lambda one: -one.raw)
     return Ranking(ranked, tokens, inference.headers(request, result))
 
