@@ -25,9 +25,11 @@ from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
-from benchmarks.engines.opening import open_encode
 from benchmarks.rig.report import svg
-from docsplit.engines.choice import detect
+from docsplit.engines.choice import Arithmetic, EngineName, detect
+from docsplit.engines.interface import Engine
+from docsplit.engines.onnx import OnnxCpuEngine
+from docsplit.engines.openvino_cpu import OpenVinoEngine
 from export.engines import Encode, Inputs, source_engine
 from export.graph import INPUTS, write_graph
 from export.source import Source, open_source
@@ -39,6 +41,14 @@ LENGTHS = (512, 1024, 2048, 4096, 8192, 16384)
 COMPARED = 4096
 BLOCKED, DENSE, WINDOWS = "sliding window", "dense", "windows and mean"
 CONSOLE = Console(highlight=False)
+
+
+def open_encode(name: EngineName, graph: Path, arithmetic: Arithmetic, threads: int) -> Encode:
+    """One batch at a time on all threads: inputs int64 ``[batch, tokens]`` → float32
+    ``[batch, dimensions]``."""
+    kind = OpenVinoEngine if name == "openvino" else OnnxCpuEngine
+    engine: Engine = kind(graph, arithmetic, threads, 1)
+    return lambda inputs: engine.run(inputs["input_ids"], inputs["attention_mask"])
 
 
 def main() -> None:
