@@ -23,8 +23,6 @@ PART_OUTPUTS = 1_000_000
 PART_PRODUCTS = 500_000_000
 # scikit-learn's tolerance: limit of the gradient's largest entry
 TOLERANCE = 1e-4
-# memory of scipy's L-BFGS: 25 numbers a parameter, plus points and gradients
-NUMBERS_A_PARAMETER = 32
 
 Targets = NDArray[np.integer]
 Check = Callable[[], None]
