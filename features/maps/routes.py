@@ -8,7 +8,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any
 
 import numpy as np
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Query, Request, Response
 from numpy.typing import NDArray
 from pydantic import BaseModel, Field
 
@@ -20,7 +20,7 @@ from service.index.rows.fields import KEY_CHARACTERS
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import INDEX_NAME
 from service.server.bodies.names import Name
-from service.server.edge import deadline, rights
+from service.server.edge import rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
 from service.server.routes.classify import trained_head
@@ -31,11 +31,7 @@ if TYPE_CHECKING:
     from features.maps.labels import Labels
     from service.learning.heads import Head
 
-router = APIRouter(
-    prefix="/indexes/{name}",
-    tags=["index"],
-    dependencies=[Depends(rights.of_index)],
-)
+router = rights.below_index()
 
 MOST_DOCUMENTS = 100_000
 # limit of the characters of the ids in one answer
@@ -142,9 +138,8 @@ async def compute_map(request: Request, response: Response, name: Name) -> JobOu
     service = inference.service_of(request)
     if service.ending:
         raise UnavailableError("the service is stopping: repeat the request in a moment")
-    async with deadline.within(request):
-        index = await (await service.store.indexes()).open(name)
-        job = await mapping_of(request).begin(name, index, clients.current().name)
+    index = await (await service.store.indexes()).open(name)
+    job = await mapping_of(request).begin(name, index, clients.current().name)
     response.headers["location"] = f"/jobs/{job.id}"
     return out_of(job)
 
@@ -172,32 +167,29 @@ async def read_map(
 ) -> Response:
     """Positions and topics of the index's documents. New documents are placed on the way."""
     head = None if classifier is None else await _head_for(request, name, classifier)
-    async with deadline.within(request):
-        mapping = mapping_of(request)
-        current = await mapping.current(name, field)
-        places = await executors.STORE.run(_places, current, after, limit, sample)
-        content = await executors.STORE.run(_page, current, places, sample)
-        if field is not None:
-            content["values"] = await executors.STORE.run(_values, field, current, places)
-        if head is not None:
-            found = await mapping.labels(current, places, head.uid, head.network)
-            content["labels"] = await executors.STORE.run(_labels, head, found)
+    mapping = mapping_of(request)
+    current = await mapping.current(name, field)
+    places = await executors.STORE.run(_places, current, after, limit, sample)
+    content = await executors.STORE.run(_page, current, places, sample)
+    if field is not None:
+        content["values"] = await executors.STORE.run(_values, field, current, places)
+    if head is not None:
+        found = await mapping.labels(current, places, head.uid, head.network)
+        content["labels"] = await executors.STORE.run(_labels, head, found)
     return json_response(content)
 
 
 @router.get("/topics", responses=_READ)
 async def list_topics(request: Request, name: Name) -> TopicsOut:
     """The topics of the index's map."""
-    async with deadline.within(request):
-        current = await mapping_of(request).current(name)
-        return await executors.STORE.run(_topics, current)
+    current = await mapping_of(request).current(name)
+    return await executors.STORE.run(_topics, current)
 
 
 async def _head_for(request: Request, name: str, classifier: str) -> Head:
     """A classifier that reads the vectors of an index."""
     head = await trained_head(request, classifier)
-    async with deadline.within(request):
-        index = await (await inference.service_of(request).store.indexes()).open(name)
+    index = await (await inference.service_of(request).store.indexes()).open(name)
     if index.identity.revision != head.revision:
         raise ConflictError(
             "classifier: it reads the vectors of another bundle than that of the index: train one "

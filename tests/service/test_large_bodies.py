@@ -8,15 +8,17 @@ import json
 import pkgutil
 import re
 import threading
+import time
 from typing import Any
 
 import httpx
 import pytest
 from fastapi import FastAPI
-from fastapi.routing import APIRoute
+from fastapi.routing import iter_route_contexts
 from hypothesis import example, given
 from hypothesis import strategies as st
 from pydantic import BaseModel, field_validator
+from starlette.types import Receive, Scope, Send
 
 from service import precedence
 from service.server import routes
@@ -107,14 +109,17 @@ class Note(BaseModel):
 
 def test_the_event_loop_leaves_large_bodies_to_a_thread() -> None:
     app = FastAPI()
-    app.router.route_class = large.BodyRoute
+    app.router.route_class = large.BoundedRoute
 
     @app.post("/")
     async def note(body: Note) -> list[str]:
         return body.threads
 
+    async def timed(scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**scope, "docsplit.deadline": time.monotonic() + 60}, receive, send)
+
     async def asked() -> list[list[str]]:
-        transport = httpx.ASGITransport(app=app)
+        transport = httpx.ASGITransport(app=timed)
         async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
             texts = ["a", "a" * precedence.LARGE]
             answers = [await client.post("/", json={"text": t, "threads": []}) for t in texts]
@@ -123,19 +128,18 @@ def test_the_event_loop_leaves_large_bodies_to_a_thread() -> None:
     assert asyncio.run(asked()) == [[threading.current_thread().name], ["bodies_0"]]
 
 
-def test_every_route_leaves_large_bodies_to_a_thread() -> None:
-    modules = [
-        importlib.import_module(f"{routes.__name__}.{m.name}")
-        for m in pkgutil.iter_modules(routes.__path__)
-    ]
+def test_every_route_ends_at_its_deadline_and_leaves_large_bodies_to_a_thread() -> None:
+    names = [m.name for m in pkgutil.walk_packages(routes.__path__, f"{routes.__name__}.")]
+    # the routes of the status wait for nothing
+    modules = [importlib.import_module(name) for name in names if not name.endswith(".status")]
     found = [
-        route
+        context
         for module in modules
-        for route in getattr(getattr(module, "router", None), "routes", ())
-        if isinstance(route, APIRoute) and route.body_field is not None
+        for context in iter_route_contexts(getattr(getattr(module, "router", None), "routes", ()))
     ]
-    assert len(found) > 10
-    assert [route.path for route in found if not isinstance(route, large.BodyRoute)] == []
+    assert len(found) > 50
+    wrong = [c.path for c in found if not isinstance(c.original_route, large.BoundedRoute)]
+    assert wrong == []
 
 
 @pytest.mark.parametrize("path", ["/embed", "/", "/similar", "/indexes/none/documents"])

@@ -21,6 +21,7 @@ from fastapi.routing import APIRoute
 from starlette.types import Receive, Scope
 
 from service import executors, precedence
+from service.server.edge import deadline
 
 # characters that one call reads
 STEP = 1 << 16
@@ -67,18 +68,22 @@ def values(body: bytes) -> Iterator[int]:
         yield found
 
 
-class BodyRoute(APIRoute):
-    """A route that parses large bodies in a thread; the event loop gets the validated model."""
+class BoundedRoute(APIRoute):
+    """A route whose work ends at the request's deadline.
+
+    A thread parses its large bodies, and the event loop gets the validated model.
+    """
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         handle = super().get_route_handler()
         field = self.body_field
 
         async def handler(request: Request) -> Response:
-            if field is not None and len(body := await request.body()) > precedence.LARGE:
-                model = await executors.BODIES.run(_model, body, field.validate)
-                request = _Read(request.scope, request.receive, body, model)
-            return await handle(request)
+            async with deadline.within(request):
+                if field is not None and len(body := await request.body()) > precedence.LARGE:
+                    model = await executors.BODIES.run(_model, body, field.validate)
+                    request = _Read(request.scope, request.receive, body, model)
+                return await handle(request)
 
         return handler
 

@@ -1,16 +1,16 @@
 """Who sends a request, and the rights of its key to an index or a classifier.
 
 Routes below ``/indexes/{name}`` and ``/classifiers/{name}`` get the check as a dependency, mostly
-of their router; ``require`` and ``readable`` check names in bodies. tests/service/test_keys.py asks
-every route of OpenAPI with a key that lacks the right.
+of their router (``below_index``); ``require`` and ``readable`` check names in bodies.
+tests/service/test_keys.py asks every route of OpenAPI with a key that lacks the right.
 """
 
 import asyncio
 import ipaddress
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
-from fastapi import Request
+from fastapi import APIRouter, Depends, Request
 from pydantic import SecretStr
 from starlette.types import Scope
 
@@ -25,6 +25,7 @@ from service.errors import (
 from service.keys import file
 from service.keys.file import EVERYTHING, Right, Rights
 from service.keys.ring import Refusal, Verdict
+from service.server.bodies.large import BoundedRoute
 from service.server.edge import deadline
 
 if TYPE_CHECKING:
@@ -140,6 +141,12 @@ async def to_read_index(request: Request) -> None:
     """Require the right to read the index in the path, for every method; see ``of_index``."""
     await _resolve(request)
     _of_path(request, Right.READ_INDEXES, Right.READ_INDEXES)
+
+
+def below_index(path: str = "", may: Callable[..., object] = of_index) -> APIRouter:
+    """A router for paths below ``/indexes/{name}``, with the check of the key's right."""
+    prefix, needed = f"/indexes/{{name}}{path}", [Depends(may)]
+    return APIRouter(route_class=BoundedRoute, prefix=prefix, tags=["index"], dependencies=needed)
 
 
 async def readable(request: Request, name: str) -> str:

@@ -7,7 +7,7 @@ import uuid
 from functools import partial
 from typing import TYPE_CHECKING, Any, Literal
 
-from fastapi import APIRouter, Depends, Request
+from fastapi import Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
@@ -27,11 +27,7 @@ if TYPE_CHECKING:
     from service.index.documents import Index
     from service.learning.heads import Head
 
-router = APIRouter(
-    prefix="/indexes/{name}/citation",
-    tags=["index"],
-    dependencies=[Depends(rights.of_index)],
-)
+router = rights.below_index("/citation")
 
 
 class CitationOut(BaseModel):
@@ -67,7 +63,7 @@ async def train_citation_head(
     """
     rights.require(request, Right.READ_INDEXES, name)
     service = inference.service_of(request)
-    async with deadline.within(request), TURN.taken():
+    async with TURN.taken():
         indexes = await service.store.indexes()
         index = await indexes.open(name)
         from docsplit.heads.citation import learn
@@ -96,9 +92,8 @@ async def train_citation_head(
 @router.get("", responses=documented(401, 404, 409, 422, 503))
 async def describe_citation_head(request: Request, name: Name) -> CitationOut:
     """The measurements from the training of the index's citation head."""
-    async with deadline.within(request):
-        index = await inference.open_index(request, name)
-        return CitationOut(**(await citation_head(request, index, name)).report)
+    index = await inference.open_index(request, name)
+    return CitationOut(**(await citation_head(request, index, name)).report)
 
 
 _NETWORK: dict[int | str, Any] = {
@@ -113,9 +108,8 @@ _NETWORK: dict[int | str, Any] = {
 @router.get("/network", responses=_NETWORK, response_model=None, response_class=Response)
 async def download_citation_network(request: Request, name: Name) -> Response:
     """The citation head's weights, to use elsewhere."""
-    async with deadline.within(request):
-        index = await inference.open_index(request, name)
-        head = await citation_head(request, index, name)
+    index = await inference.open_index(request, name)
+    head = await citation_head(request, index, name)
     if head.bundled:
         raise ConflictError("the index uses the bundle's citation head: copy it from the bundle")
     return Response(head.network.to_bytes(), media_type="application/octet-stream")

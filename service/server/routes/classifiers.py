@@ -29,7 +29,7 @@ from service.errors import ConflictError, EmptyError, InvalidError, NotFoundErro
 from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.fields import INDEX_NAME, valid_text, valid_texts
-from service.server.bodies.large import BodyRoute
+from service.server.bodies.large import BoundedRoute
 from service.server.bodies.names import Identifier, Name, identifier
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from service.learning.trainings import Training
 
 router = APIRouter(
-    route_class=BodyRoute,
+    route_class=BoundedRoute,
     prefix="/classifiers",
     tags=["classify"],
     dependencies=[Depends(rights.of_classifier)],
@@ -277,20 +277,19 @@ async def train_classifier(
         source = await rights.readable(request, body.index)
         if not body.background:
             TURN.check_room()
-        async with deadline.within(request):
-            index = await (await service.store.indexes()).open(source)
-            if body.model is None:
-                encoder = inference.encoder_of_index(request, index)
-            elif index.identity.revision != encoder.revision:
-                raise InvalidError(
-                    "model: the index has the vectors of another bundle: leave model out, or give "
-                    "inputs",
-                    "model",
-                )
-            from service.learning.examples import documents
+        index = await (await service.store.indexes()).open(source)
+        if body.model is None:
+            encoder = inference.encoder_of_index(request, index)
+        elif index.identity.revision != encoder.revision:
+            raise InvalidError(
+                "model: the index has the vectors of another bundle: leave model out, or give "
+                "inputs",
+                "model",
+            )
+        from service.learning.examples import documents
 
-            reserve = inference.reserving(request)
-            texts, vectors = await documents(index, body.ids or [], reserve=reserve)
+        reserve = inference.reserving(request)
+        texts, vectors = await documents(index, body.ids or [], reserve=reserve)
     else:
         texts = body.inputs or []
     for position, text in enumerate(texts):
@@ -323,38 +322,37 @@ async def retrain_classifier(
     """
     service = inference.service_of(request)
     trainings = service.trainings
-    async with deadline.within(request):
-        classifiers = await service.heads.classifiers()
-        classifiers.require_free(name)
-        await trainings.require_idle(name)
-        training = await trainings.get(name)
-        reserve = inference.reserving(request)
-        stored = None if training is None else await trainings.examples(training, reserve)
-        resumed = stored is not None
-        if stored is None:
-            with suppress(NotFoundError):
-                stored = await classifiers.examples(name, reserve)
-        if stored is not None and multi_label not in (None, stored.multi_label):
-            raise InvalidError(
-                "multi_label: the classifier has examples of the other kind: leave multi_label "
-                "out, or PUT the classifier again",
-                "multi_label",
-            )
-        known = None
-        labelled = await _given(request, name)
-        if labelled or (stored is not None and stored.labelled_in):
-            from service.learning.examples import gather
+    classifiers = await service.heads.classifiers()
+    classifiers.require_free(name)
+    await trainings.require_idle(name)
+    training = await trainings.get(name)
+    reserve = inference.reserving(request)
+    stored = None if training is None else await trainings.examples(training, reserve)
+    resumed = stored is not None
+    if stored is None:
+        with suppress(NotFoundError):
+            stored = await classifiers.examples(name, reserve)
+    if stored is not None and multi_label not in (None, stored.multi_label):
+        raise InvalidError(
+            "multi_label: the classifier has examples of the other kind: leave multi_label "
+            "out, or PUT the classifier again",
+            "multi_label",
+        )
+    known = None
+    labelled = await _given(request, name)
+    if labelled or (stored is not None and stored.labelled_in):
+        from service.learning.examples import gather
 
-            indexes = await service.store.indexes()
-            examples, known = await gather(indexes, stored, labelled, multi_label, reserve)
-        elif stored is not None:
-            examples = stored
-        elif training is not None:
-            raise ConflictError(
-                "the classifier has no examples: its training failed because of them; PUT it again"
-            )
-        else:
-            raise NotFoundError("there is no classifier of that name")
+        indexes = await service.store.indexes()
+        examples, known = await gather(indexes, stored, labelled, multi_label, reserve)
+    elif stored is not None:
+        examples = stored
+    elif training is not None:
+        raise ConflictError(
+            "the classifier has no examples: its training failed because of them; PUT it again"
+        )
+    else:
+        raise NotFoundError("there is no classifier of that name")
     background = resumed or bool(labelled)
     return await _train(request, response, name, examples, None, background, known)
 
@@ -364,11 +362,10 @@ async def list_classifiers(request: Request) -> ClassifiersOut:
     """Names of all classifiers that the key may use or train."""
     service = inference.service_of(request)
     heads = service.heads
-    async with deadline.within(request):
-        # in this order: a training that ends in between is in both lists, never in neither
-        names = set(await service.trainings.names())
-        names.update(await (await heads.classifiers()).names())
-        fresh = await (await heads.labels()).classifiers() - names
+    # in this order: a training that ends in between is in both lists, never in neither
+    names = set(await service.trainings.names())
+    names.update(await (await heads.classifiers()).names())
+    fresh = await (await heads.labels()).classifiers() - names
     either = (Right.USE_CLASSIFIERS, Right.TRAIN_CLASSIFIERS)
     return ClassifiersOut(
         classifiers=sorted(rights.seen(request, names, *either)),
@@ -380,14 +377,13 @@ async def list_classifiers(request: Request) -> ClassifiersOut:
 async def describe_classifier(request: Request, name: Name) -> ClassifierOut:
     """The measurements from a classifier's training, and the progress of a running one."""
     service = inference.service_of(request)
-    async with deadline.within(request):
-        return await _describe(service, name, await service.trainings.get(name))
+    return await _describe(service, name, await service.trainings.get(name))
 
 
 @router.get("/{name}/network", responses=_NETWORK, response_model=None, response_class=Response)
 async def download_network(request: Request, name: Name) -> Response:
     """The classifier's weights, to use elsewhere."""
-    async with deadline.within(request), TURN.taken():
+    async with TURN.taken():
         heads = await inference.service_of(request).heads.classifiers()
         heads.require_free(name)
         head = await heads.get(name)
@@ -398,15 +394,14 @@ async def download_network(request: Request, name: Name) -> Response:
 async def delete_classifier(request: Request, name: Name) -> None:
     """Delete a classifier with its examples and given labels, and stop its training."""
     service = inference.service_of(request)
-    async with deadline.within(request):
-        (classifiers := await service.heads.classifiers()).require_free(name)  # before any change
-        existed = await service.trainings.remove(name)
-        existed = await (await service.heads.labels()).forget(name) or existed
-        try:
-            await classifiers.delete(name)
-        except NotFoundError:
-            if not existed:
-                raise
+    (classifiers := await service.heads.classifiers()).require_free(name)  # before any change
+    existed = await service.trainings.remove(name)
+    existed = await (await service.heads.labels()).forget(name) or existed
+    try:
+        await classifiers.delete(name)
+    except NotFoundError:
+        if not existed:
+            raise
 
 
 async def _train(
@@ -442,8 +437,7 @@ async def _train(
         raise InvalidError(str(error), "labels") from error
     if examples.unlabelled is not None:
         rights.require(request, Right.READ_INDEXES, examples.unlabelled)
-    async with deadline.within(request):
-        (await service.heads.classifiers()).require_free(name)
+    (await service.heads.classifiers()).require_free(name)
     await inference.running_of(service)
     texts = examples.inputs
     if vectors is None:
@@ -452,21 +446,19 @@ async def _train(
     else:
         most = MOST_AT_ONCE
     if background or len(texts) > most:
-        async with deadline.within(request):
-            # make sure that it exists before the answer reports success
-            await service.heads.unlabelled(examples, encoder.revision)
-            known = known if vectors is None else list(vectors)
-            training = await service.trainings.start(name, examples, known)
-            response.status_code = 202
-            response.headers["location"] = f"/classifiers/{name}"
-            return await _describe(service, name, training)
+        # make sure that it exists before the answer reports success
+        await service.heads.unlabelled(examples, encoder.revision)
+        known = known if vectors is None else list(vectors)
+        training = await service.trainings.start(name, examples, known)
+        response.status_code = 202
+        response.headers["location"] = f"/classifiers/{name}"
+        return await _describe(service, name, training)
     TURN.check_room()
-    async with deadline.within(request):
-        await service.trainings.require_idle(name)
+    await service.trainings.require_idle(name)
     if vectors is None:
         with layers.stored():
             vectors = inference.vectors(await inference.embed(request, texts, encoder=encoder))
-    async with deadline.within(request), TURN.taken():
+    async with TURN.taken():
         head = await _learn(request, encoder.revision, name, examples, vectors)
         former = await service.trainings.get(name)
         if former is not None and former.state != "running":

@@ -21,8 +21,8 @@ from service.embedding.embedder import Document, Embedded
 from service.errors import ConflictError, InvalidError, NotFoundError
 from service.keys.file import Right
 from service.server.bodies.fields import INDEX_NAME, Flag, Inputs
-from service.server.bodies.large import BodyRoute
-from service.server.edge import deadline, rights
+from service.server.bodies.large import BoundedRoute
+from service.server.edge import rights
 from service.server.edge.errors import written
 from service.server.routes import inference
 
@@ -38,7 +38,7 @@ PART_SCORES = 1_000_000
 MOST_SCORES_AT_ONCE = 20_000
 JSON = "application/json"
 
-router = APIRouter(route_class=BodyRoute, tags=["classify"])
+router = APIRouter(route_class=BoundedRoute, tags=["classify"])
 
 
 def _unwrapped(value: Any) -> Any:
@@ -145,8 +145,7 @@ async def _classified(request: Request, body: ClassifyRequest, *, flat: bool = F
     answer = partial(_answers, head, body, result, flat)
     # to explain an answer, each window is left out once
     if body.explain or len(texts) * len(head.labels) > MOST_SCORES_AT_ONCE:
-        async with deadline.within(request):
-            content = await executors.SCORING.run(answer)
+        content = await executors.SCORING.run(answer)
     else:
         content = answer()
     return Response(content, headers=inference.headers(request, result), media_type=JSON)
@@ -193,24 +192,23 @@ async def trained_head(request: Request, name: str | None) -> Head:
         ServiceError: there is none, it has another revision, or the key has no right to it.
     """
     service = inference.service_of(request)
-    async with deadline.within(request):
-        heads = await service.heads.classifiers()
-        if name is None:
-            names = rights.seen(request, await heads.names(), Right.USE_CLASSIFIERS)
-            if len(names) != 1:
-                known = ", ".join(names[:20]) or "none: train one with PUT /classifiers/{name}"
-                raise InvalidError(f"classifier: give a name; there is {known}", "classifier")
-            [name] = names
-        rights.require(request, Right.USE_CLASSIFIERS, name)
-        hint = f"train it again from its stored examples with POST /classifiers/{name}/retrain"
-        try:
-            return await heads.current(name, service.encoders.revisions, hint)
-        except NotFoundError:
-            if await service.trainings.get(name) is None:
-                raise
-        raise ConflictError(
-            "the classifier is not trained yet: GET /classifiers/{name} shows its progress"
-        )
+    heads = await service.heads.classifiers()
+    if name is None:
+        names = rights.seen(request, await heads.names(), Right.USE_CLASSIFIERS)
+        if len(names) != 1:
+            known = ", ".join(names[:20]) or "none: train one with PUT /classifiers/{name}"
+            raise InvalidError(f"classifier: give a name; there is {known}", "classifier")
+        [name] = names
+    rights.require(request, Right.USE_CLASSIFIERS, name)
+    hint = f"train it again from its stored examples with POST /classifiers/{name}/retrain"
+    try:
+        return await heads.current(name, service.encoders.revisions, hint)
+    except NotFoundError:
+        if await service.trainings.get(name) is None:
+            raise
+    raise ConflictError(
+        "the classifier is not trained yet: GET /classifiers/{name} shows its progress"
+    )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,14 +22,14 @@ from service.server.bodies.encoding import (
     writing,
 )
 from service.server.bodies.fields import TEXT, Inputs, valid_text, valid_texts
-from service.server.bodies.large import BodyRoute
+from service.server.bodies.large import BoundedRoute
 from service.server.edge.errors import CohereError, OpenAIError, documented, written
 from service.server.edge.layer import repeatable
 from service.server.routes import inference
 from service.server.routes.rerank import MetaOut
 
-_openai = APIRouter(route_class=BodyRoute, prefix="/v1", tags=["openai"])
-_cohere = APIRouter(route_class=BodyRoute, prefix="/v2", tags=["cohere"])
+_openai = APIRouter(route_class=BoundedRoute, prefix="/v1", tags=["openai"])
+_cohere = APIRouter(route_class=BoundedRoute, prefix="/v2", tags=["cohere"])
 
 # Jina's tasks, and the purpose of each
 _OF_JINA = {

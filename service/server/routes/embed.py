@@ -43,7 +43,7 @@ from service.server.bodies.fields import (
     valid_text,
     valid_texts,
 )
-from service.server.bodies.large import BodyRoute
+from service.server.bodies.large import BoundedRoute
 from service.server.edge.bodies import NDJSON, sends_lines
 from service.server.edge.errors import documented, written
 from service.server.edge.layer import repeatable
@@ -62,7 +62,7 @@ if TYPE_CHECKING:
     from service.server.encoder import Encoder
 
 
-class EmbedRoute(BodyRoute):
+class EmbedRoute(BoundedRoute):
     """``/embed``, whose body may also be lines of JSON."""
 
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
@@ -82,7 +82,7 @@ class EmbedRoute(BodyRoute):
 
 router = APIRouter(route_class=EmbedRoute, tags=["embed"])
 # without lines
-_plain = APIRouter(route_class=BodyRoute)
+_plain = APIRouter(route_class=BoundedRoute)
 
 DETAILED = "application/vnd.docsplit+json"
 

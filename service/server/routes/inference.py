@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -130,17 +129,15 @@ async def embed(
     check_count(service, len(texts))
     encoder = encoder or service.encoders.default
     prompt = resolve(encoder.manifest, prompt_name)
-    expiry = deadline.of(request)
-    async with asyncio.timeout(expiry - time.monotonic()):
-        running = await running_of(service, encoder)
-        result = await running.embedder.embed(
-            texts,
-            expiry,
-            prompt=prompt,
-            truncate=truncate,
-            side=side,
-            vectors=running.fresh if fresh else None,
-        )
+    running = await running_of(service, encoder)
+    result = await running.embedder.embed(
+        texts,
+        deadline.of(request),
+        prompt=prompt,
+        truncate=truncate,
+        side=side,
+        vectors=running.fresh if fresh else None,
+    )
     service.metrics.embedded(result, encoder.name)
     _note(request, result)
     return result
@@ -163,8 +160,7 @@ async def score(
     service = service_of(request)
     check_count(service, 1 + len(texts))
     expiry = deadline.of(request)
-    async with asyncio.timeout(expiry - time.monotonic()):
-        result = await reranker.score(query, texts, expiry, truncate=truncate, side=side)
+    result = await reranker.score(query, texts, expiry, truncate=truncate, side=side)
     service.metrics.reranked(result)
     _note(request, result)
     return result

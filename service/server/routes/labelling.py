@@ -15,15 +15,15 @@ from service.index.query.filters import Filter, compile_filter
 from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.fields import INDEX_NAME
-from service.server.bodies.large import BodyRoute
+from service.server.bodies.large import BoundedRoute
 from service.server.bodies.names import Identifier, Name
-from service.server.edge import deadline, rights
+from service.server.edge import rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
 from service.server.routes.classifiers import LABEL, label
 from service.server.routes.classify import Prediction, trained_head
 
-router = APIRouter(route_class=BodyRoute, prefix="/classifiers/{name}", tags=["classify"])
+router = APIRouter(route_class=BoundedRoute, prefix="/classifiers/{name}", tags=["classify"])
 
 _GIVING = [Depends(rights.of_classifier)]
 # documents of one call, and of one page
@@ -135,26 +135,25 @@ async def suggest_documents(
     source = await rights.readable(request, body.index)
     service = inference.service_of(request)
     head = await trained_head(request, name)
-    async with deadline.within(request):
-        indexes = await service.store.indexes()
-        index = await indexes.open(source, still=True)
-        if index.identity.revision != head.revision:
-            raise ConflictError(
-                "the index has the vectors of another bundle than the classifier: use an index of "
-                "the classifier's bundle"
-            )
-        where = compile_filter(body.filter, index.identity.fields) if body.filter else None
-        labelled = await (await service.heads.classifiers()).labelled(name)
-        # a training that runs, or waits to resume, has labels as well
-        training = await service.trainings.get(name)
-        if training is not None:
-            labelled |= await service.trainings.labelled(training)
-        from service.index.rows import keyed
-        from service.learning.suggest import suggest
+    indexes = await service.store.indexes()
+    index = await indexes.open(source, still=True)
+    if index.identity.revision != head.revision:
+        raise ConflictError(
+            "the index has the vectors of another bundle than the classifier: use an index of "
+            "the classifier's bundle"
+        )
+    where = compile_filter(body.filter, index.identity.fields) if body.filter else None
+    labelled = await (await service.heads.classifiers()).labelled(name)
+    # a training that runs, or waits to resume, has labels as well
+    training = await service.trainings.get(name)
+    if training is not None:
+        labelled |= await service.trainings.labelled(training)
+    from service.index.rows import keyed
+    from service.learning.suggest import suggest
 
-        names = await keyed.names(indexes, source)
-        given = await (await service.heads.labels()).ids(name, names)
-        found = await suggest(index, head.network, labelled, body.count, where, given)
+    names = await keyed.names(indexes, source)
+    given = await (await service.heads.labels()).ids(name, names)
+    found = await suggest(index, head.network, labelled, body.count, where, given)
     return [
         SuggestionOut(
             id=one.id,
@@ -182,41 +181,40 @@ async def give_labels(request: Request, name: Name, body: LabelsRequest) -> Give
     """
     source = await rights.readable(request, body.index)
     heads = inference.service_of(request).heads
-    async with deadline.within(request):
-        classifiers = await heads.classifiers()
-        classifiers.require_free(name)
-        try:
-            several = (await classifiers.get(name)).multi_label
-        except NotFoundError:
-            several = True
-        given = {one.id: one.labels for one in body.documents}
-        for place, labels in enumerate(given.values()):
-            if labels is not None and len(labels) != 1 and not several:
-                raise InvalidError(
-                    f"documents.{place}.labels: this classifier gives each document one label: "
-                    "give a list of one",
-                    "documents",
-                )
-        indexes = await inference.service_of(request).store.indexes()
-        from service.index.rows import keyed
-        from service.learning.examples import present
-
-        held = await heads.labels()
-        names = {body.index, *await keyed.names(indexes, source)}
-        wanted = [one for one, labels in given.items() if labels is not None]
-        missing: set[str] = set()
-        # labels outlive their index, and can still be removed
-        if wanted or not await held.ids(name, names):
-            index = await indexes.open(source, still=True)
-            missing = {*wanted} - {*await present(index, wanted)}
-        if missing:
-            place = next(place for place, one in enumerate(given) if one in missing)
+    classifiers = await heads.classifiers()
+    classifiers.require_free(name)
+    try:
+        several = (await classifiers.get(name)).multi_label
+    except NotFoundError:
+        several = True
+    given = {one.id: one.labels for one in body.documents}
+    for place, labels in enumerate(given.values()):
+        if labels is not None and len(labels) != 1 and not several:
             raise InvalidError(
-                f"documents: {len(missing)} of {len(given)} are not in the index, the first at "
-                f"position {place}",
+                f"documents.{place}.labels: this classifier gives each document one label: "
+                "give a list of one",
                 "documents",
             )
-        labelled = await held.give(name, body.index, given, names - {body.index})
+    indexes = await inference.service_of(request).store.indexes()
+    from service.index.rows import keyed
+    from service.learning.examples import present
+
+    held = await heads.labels()
+    names = {body.index, *await keyed.names(indexes, source)}
+    wanted = [one for one, labels in given.items() if labels is not None]
+    missing: set[str] = set()
+    # labels outlive their index, and can still be removed
+    if wanted or not await held.ids(name, names):
+        index = await indexes.open(source, still=True)
+        missing = {*wanted} - {*await present(index, wanted)}
+    if missing:
+        place = next(place for place, one in enumerate(given) if one in missing)
+        raise InvalidError(
+            f"documents: {len(missing)} of {len(given)} are not in the index, the first at "
+            f"position {place}",
+            "documents",
+        )
+    labelled = await held.give(name, body.index, given, names - {body.index})
     return GivenOut(labelled=labelled)
 
 
@@ -232,19 +230,18 @@ async def list_labels(
 ) -> LabelledPageOut:
     """Labels that people gave, to documents of indexes that the key may read."""
     chosen = None if index is None else await rights.readable(request, index)
-    async with deadline.within(request):
-        service = inference.service_of(request)
-        labels, indexes = await service.heads.labels(), await service.store.indexes()
-        if chosen is None:
-            known = await indexes.aliases.all()
-            sources = {source: known.get(source, source) for source in await labels.indexes(name)}
-            seen = set(rights.seen(request, sources.values(), Right.READ_INDEXES))
-            wanted = {source for source, real in sources.items() if real in seen}
-        else:
-            from service.index.rows import keyed
+    service = inference.service_of(request)
+    labels, indexes = await service.heads.labels(), await service.store.indexes()
+    if chosen is None:
+        known = await indexes.aliases.all()
+        sources = {source: known.get(source, source) for source in await labels.indexes(name)}
+        seen = set(rights.seen(request, sources.values(), Right.READ_INDEXES))
+        wanted = {source for source, real in sources.items() if real in seen}
+    else:
+        from service.index.rows import keyed
 
-            wanted = await keyed.names(indexes, chosen)
-        found, following = await labels.page(name, wanted, after, limit)
+        wanted = await keyed.names(indexes, chosen)
+    found, following = await labels.page(name, wanted, after, limit)
     return LabelledPageOut(
         documents=[
             LabelledOut(

@@ -24,12 +24,12 @@ from service.embedding.embedder import Embedded
 from service.embedding.reranker import best
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import TEXT, CutSide, Flag, ModelName, valid_text, valid_texts
-from service.server.bodies.large import BodyRoute
+from service.server.bodies.large import BoundedRoute
 from service.server.edge.errors import CohereError, written
 from service.server.encoder import Encoder
 from service.server.routes import inference
 
-router = APIRouter(route_class=BodyRoute, tags=["rerank"])
+router = APIRouter(route_class=BoundedRoute, tags=["rerank"])
 
 Query = Annotated[str, BeforeValidator(valid_text), TEXT]
 

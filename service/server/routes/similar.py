@@ -21,10 +21,10 @@ from service.server.bodies.areas import AreaIn
 from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.fields import INDEX_NAME, TEXT
-from service.server.bodies.large import BodyRoute
+from service.server.bodies.large import BoundedRoute
 from service.server.bodies.names import Identifier, optional_text
 from service.server.bodies.query import Place, QueryIn, Source, Span
-from service.server.edge import deadline, rights
+from service.server.edge import rights
 from service.server.edge.errors import written
 from service.server.routes import inference
 from service.server.routes.citation import citation_head
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from service.index.query.filters import Facet
     from service.index.query.reading import Hit, Query
 
-router = APIRouter(route_class=BodyRoute, tags=["index"])
+router = APIRouter(route_class=BoundedRoute, tags=["index"])
 
 MOST_QUERIES = 100
 # values of a facet in the answer
@@ -204,56 +204,55 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
     """Documents that resemble a text or a document of the index, which is left out."""
     service = inference.service_of(request)
     name = await rights.readable(request, body.index)
-    async with deadline.within(request):
-        indexes = await service.store.indexes()
-        index = await indexes.open(name, still=True)
-        where = await inference.condition(request, index, body.filter, body.area)
-        head = await citation_head(request, index, name) if body.mode == "citation" else None
-        from service.index.query import filters, search
+    indexes = await service.store.indexes()
+    index = await indexes.open(name, still=True)
+    where = await inference.condition(request, index, body.filter, body.area)
+    head = await citation_head(request, index, name) if body.mode == "citation" else None
+    from service.index.query import filters, search
 
-        filters.check(body.facets, index.identity.fields)
-        texts, headers = await _embedded(request, body, index)
-        from service.index.link_graph import Graph, coupled
-        from service.learning.citations import citation
+    filters.check(body.facets, index.identity.fields)
+    texts, headers = await _embedded(request, body, index)
+    from service.index.link_graph import Graph, coupled
+    from service.learning.citations import citation
 
-        profile = None
-        if body.adapt and body.mode in ("cosine", "hybrid"):
-            profile = await service.store.profile(name, index)
-        reserve = inference.reserving_heads(request)
-        answers = []
-        limit = body.offset + body.top_k
-        if body.diversity:
-            limit = min(max(CANDIDATES, 2 * limit), MOST_HITS)
-        for place in range(len(body.queries or [None])):
-            query, windows = await _query(request, body, place, texts.get(place), index)
-            query = replace(query, reserve=reserve)
-            graph = Graph(index, indexes.found_links, "both")
-            if body.unlinked and query.id is not None:
-                cited = await graph.cites(query.id)
-                query = replace(query, exclude=query.exclude | cited)
-            with Stage("search") as stage:
-                if head is not None:
-                    graph = replace(graph, source=head.report.get("links_from", "given"))
-                    hits = await citation(
-                        index, query, limit, where, head.network, graph, body.direction
-                    )
-                elif body.mode == "coupled":
-                    graph = replace(graph, source=body.links_from or graph.source)
-                    hits = await coupled(index, query, limit, where, graph)
-                else:
-                    run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
-                        body.mode
-                    ]
-                    hits = await run(index, replace(query, profile=profile), limit, where)
-                if body.diversity:
-                    hits = await executors.SCORING.run(_diverse, hits, body)
-                stage.note({"docsplit.mode": body.mode, "docsplit.hits": len(hits)})
-            service.metrics.index_search_seconds.labels(body.mode).observe(stage.seconds)
-            content = [_hit(hit) for hit in hits]
-            if windows is not None:
-                await _explain(index, windows, content)
-            answers.append(content)
-        counted = await filters.count(index, body.facets, where) if body.facets else {}
+    profile = None
+    if body.adapt and body.mode in ("cosine", "hybrid"):
+        profile = await service.store.profile(name, index)
+    reserve = inference.reserving_heads(request)
+    answers = []
+    limit = body.offset + body.top_k
+    if body.diversity:
+        limit = min(max(CANDIDATES, 2 * limit), MOST_HITS)
+    for place in range(len(body.queries or [None])):
+        query, windows = await _query(request, body, place, texts.get(place), index)
+        query = replace(query, reserve=reserve)
+        graph = Graph(index, indexes.found_links, "both")
+        if body.unlinked and query.id is not None:
+            cited = await graph.cites(query.id)
+            query = replace(query, exclude=query.exclude | cited)
+        with Stage("search") as stage:
+            if head is not None:
+                graph = replace(graph, source=head.report.get("links_from", "given"))
+                hits = await citation(
+                    index, query, limit, where, head.network, graph, body.direction
+                )
+            elif body.mode == "coupled":
+                graph = replace(graph, source=body.links_from or graph.source)
+                hits = await coupled(index, query, limit, where, graph)
+            else:
+                run = {"cosine": search.cosine, "words": search.words, "hybrid": search.hybrid}[
+                    body.mode
+                ]
+                hits = await run(index, replace(query, profile=profile), limit, where)
+            if body.diversity:
+                hits = await executors.SCORING.run(_diverse, hits, body)
+            stage.note({"docsplit.mode": body.mode, "docsplit.hits": len(hits)})
+        service.metrics.index_search_seconds.labels(body.mode).observe(stage.seconds)
+        content = [_hit(hit) for hit in hits]
+        if windows is not None:
+            await _explain(index, windows, content)
+        answers.append(content)
+    counted = await filters.count(index, body.facets, where) if body.facets else {}
     answer = answers[0] if body.queries is None else answers
     if not body.facets:
         return json_response(answer, headers)

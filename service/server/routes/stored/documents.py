@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Header, Query, Request
+from fastapi import APIRouter, Header, Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, FailFast, Field, WithJsonSchema, model_validator
 
@@ -21,10 +21,9 @@ from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.fields import TEXT, valid_text
-from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import DocumentId, Identifier, Name, NewIdentifier, optional_text
 from service.server.bodies.query import Place, QueryIn
-from service.server.edge import deadline, rights
+from service.server.edge import rights
 from service.server.edge.bodies import ROOM
 from service.server.edge.errors import NativeError, documented, written
 from service.server.routes import inference
@@ -39,18 +38,8 @@ if TYPE_CHECKING:
     from service.server.lifecycle import Service
 
 # a GET reads and other methods write, but some reading routes are POST
-_any = APIRouter(
-    route_class=BodyRoute,
-    prefix="/indexes/{name}/documents",
-    tags=["index"],
-    dependencies=[Depends(rights.of_index)],
-)
-_reading = APIRouter(
-    route_class=BodyRoute,
-    prefix="/indexes/{name}",
-    tags=["index"],
-    dependencies=[Depends(rights.to_read_index)],
-)
+_any = rights.below_index("/documents")
+_reading = rights.below_index(may=rights.to_read_index)
 
 # lowest resemblance of near-duplicates, unless a request gives another
 THRESHOLD = 0.4
@@ -392,13 +381,12 @@ async def list_windows(request: Request, name: Name, document_id: DocumentId) ->
 
     If the id of a document ends in `/windows`, its path gives the document itself.
     """
-    async with deadline.within(request):
-        index = await inference.open_index(request, name)
-        from service.index.documents import windows_of
+    index = await inference.open_index(request, name)
+    from service.index.documents import windows_of
 
-        if await index.has(f"{document_id}/windows"):
-            return await get_document(request, name, f"{document_id}/windows")
-        found = await windows_of(index, document_id)
+    if await index.has(f"{document_id}/windows"):
+        return await get_document(request, name, f"{document_id}/windows")
+    found = await windows_of(index, document_id)
     places = [found.place(i) for i in range(len(found.ends))]
     return json_response({"windows": places, "pages": found.outline.pages})
 
@@ -406,15 +394,14 @@ async def list_windows(request: Request, name: Name, document_id: DocumentId) ->
 @_reading.post("/compare", **written(CompareOut, *_EMBEDS))
 async def compare(request: Request, name: Name, body: CompareRequest) -> Response:
     """The windows that make a text or a document resemble a document of the index most."""
-    async with deadline.within(request):
-        index = await inference.open_index(request, name)
-        from service.index.documents import windows_of
-        from service.index.query import search
+    index = await inference.open_index(request, name)
+    from service.index.documents import windows_of
+    from service.index.query import search
 
-        other = (await search.stored(index, body.other, text=False)).vector
-        windows = await windows_of(index, body.other)
-        vector, own, headers = await _compared(request, index, body)
-        found = await executors.SCORING.run(search.closest_pairs, own, windows, body.top_k)
+    other = (await search.stored(index, body.other, text=False)).vector
+    windows = await windows_of(index, body.other)
+    vector, own, headers = await _compared(request, index, body)
+    found = await executors.SCORING.run(search.closest_pairs, own, windows, body.top_k)
     content = {
         "cosine": min(float(vector @ other), 1.0),
         "pairs": [
@@ -472,29 +459,27 @@ async def upsert_documents(
         rights.require(request, Right.READ_INDEXES, name)
     wanted = conditions(documents, if_match, if_none_match)
     try:
-        async with deadline.within(request):
-            indexes = await service.store.indexes()
-            # only a complete generation knows the versions of documents
-            opening = indexes.open if wanted else indexes.writable
-            index = await opening(name, still=True)
-            for position, document in enumerate(documents):
-                fields.check(index.identity.fields, document.metadata, position)
-            from service.index import commits
-            from service.index.rows.records import record
+        indexes = await service.store.indexes()
+        # only a complete generation knows the versions of documents
+        opening = indexes.open if wanted else indexes.writable
+        index = await opening(name, still=True)
+        for position, document in enumerate(documents):
+            fields.check(index.identity.fields, document.metadata, position)
+        from service.index import commits
+        from service.index.rows.records import record
 
-            if wanted and (error := commits.check(wanted, await index.standing(list(wanted)))):
-                raise error
+        if wanted and (error := commits.check(wanted, await index.standing(list(wanted)))):
+            raise error
         known, result = await _encodings(request, index, body)
-        async with deadline.within(request):
-            near = await _near(index, body, known)
-            if near and body.on_duplicate == "refuse":
-                return duplicates_refused(near)
-            records = [record(document, known[document.id]) for document in documents]
-            with Stage("commit") as stage:
-                stage.note({"docsplit.documents": len(records)})
-                # a value that the index cannot store fails only this request
-                upsert = commits.Upsert(await index.rows(records), wanted)
-                held = await service.store.upsert(name, index.identity.uid, upsert)
+        near = await _near(index, body, known)
+        if near and body.on_duplicate == "refuse":
+            return duplicates_refused(near)
+        records = [record(document, known[document.id]) for document in documents]
+        with Stage("commit") as stage:
+            stage.note({"docsplit.documents": len(records)})
+            # a value that the index cannot store fails only this request
+            upsert = commits.Upsert(await index.rows(records), wanted)
+            held = await service.store.upsert(name, index.identity.uid, upsert)
     except VersionError as error:
         return mismatch(error, ids, wanted)
     content: dict[str, Any] = {
@@ -535,9 +520,8 @@ async def _encodings(
     from service.index.documents import kept
     from service.index.rows.records import encoded
 
-    async with deadline.within(request):
-        stored = {} if body.force else {one.id: one.text for one in body.documents}
-        known = await kept(index, stored)
+    stored = {} if body.force else {one.id: one.text for one in body.documents}
+    known = await kept(index, stored)
     places = [place for place, one in enumerate(body.documents) if one.id not in known]
     changed = [body.documents[place] for place in places]
     result = Embedded([])
@@ -559,11 +543,10 @@ async def list_documents(
     limit: Annotated[int, Query(ge=1, le=1000)] = 100,
 ) -> Response:
     """Documents in the order of their ids, one page at a time."""
-    async with deadline.within(request):
-        index = await inference.open_index(request, name)
-        from service.index.query import listing
+    index = await inference.open_index(request, name)
+    from service.index.query import listing
 
-        page = await listing.page(index, after, limit)
+    page = await listing.page(index, after, limit)
     return json_response({"documents": [_head(one) for one in page.heads], "next": page.next})
 
 
@@ -582,10 +565,9 @@ async def get_document(
     request: Request, name: Name, document_id: DocumentId, if_none_match: IfChanged = None
 ) -> Response:
     """One document as the client sent it; the header `ETag` also has its version."""
-    async with deadline.within(request):
-        index = await inference.open_index(request, name)
-        await inference.reserve(request, index, document_id)
-        found = await index.get(document_id)
+    index = await inference.open_index(request, name)
+    await inference.reserve(request, index, document_id)
+    found = await index.get(document_id)
     content = {**_head(found), "text": found.text, "links": found.links}
     headers = {"etag": f'"{content["version"]}"'}
     if unchanged(if_none_match, content["version"]):
@@ -606,15 +588,14 @@ async def delete_document(
     """Delete one document; the deletion is durable when acknowledged."""
     service = inference.service_of(request)
     condition = of_stored(request, if_match)
-    async with deadline.within(request):
-        indexes = await service.store.indexes()
-        index = await indexes.writable(name, still=True)
-        if not await index.has(document_id) and not await indexes.holds(name, document_id):
-            raise NotFoundError("no document in this index has that id")
-        try:
-            await service.store.delete(name, index.identity.uid, [document_id], condition)
-        except VersionError as error:
-            return mismatch(error, [document_id])
+    indexes = await service.store.indexes()
+    index = await indexes.writable(name, still=True)
+    if not await index.has(document_id) and not await indexes.holds(name, document_id):
+        raise NotFoundError("no document in this index has that id")
+    try:
+        await service.store.delete(name, index.identity.uid, [document_id], condition)
+    except VersionError as error:
+        return mismatch(error, [document_id])
     return Response(status_code=204)
 
 
@@ -669,17 +650,16 @@ _MANY = (400, 401, 404, 408, 409, 413, 415, 422, 429, 503)
 @_reading.post("/documents/get", **written(GetOut, *_MANY))
 async def get_documents(request: Request, name: Name, body: GetRequest) -> Response:
     """Documents of up to 1,000 ids; an id that occurs twice counts once."""
-    async with deadline.within(request):
-        index = await inference.open_index(request, name)
-        from service.index.query import listing
+    index = await inference.open_index(request, name)
+    from service.index.query import listing
 
-        room = request.scope[ROOM]
-        found = await listing.read(
-            index,
-            list(dict.fromkeys(body.ids)),
-            body.text,
-            reserve=lambda characters: room.reach(memory.needed(characters)),
-        )
+    room = request.scope[ROOM]
+    found = await listing.read(
+        index,
+        list(dict.fromkeys(body.ids)),
+        body.text,
+        reserve=lambda characters: room.reach(memory.needed(characters)),
+    )
     documents = [
         _head(head) | ({} if text is None else {"text": text}) for head, text in found.documents
     ]
@@ -697,21 +677,20 @@ async def delete_documents(request: Request, name: Name, body: DeleteRequest) ->
     if body.filter is not None or body.dry_run:
         # the count reveals metadata, or which documents exist
         rights.require(request, Right.READ_INDEXES, name)
-    async with deadline.within(request):
-        index = await (await store.indexes()).open(name)
-        from service.index.query import listing
+    index = await (await store.indexes()).open(name)
+    from service.index.query import listing
 
-        if body.filter is None:
-            held = await listing.versions(index, list(dict.fromkeys(body.ids or [])))
-            if body.dry_run or not held:
-                return DeleteOut(deleted=len(held))
-            return DeleteOut(deleted=await store.delete_seen(name, index.identity.uid, held))
-        where = compile_filter(body.filter, index.identity.fields)
-        if body.dry_run:
-            return DeleteOut(deleted=await listing.count_matching(index, where))
-        deleted = 0
-        async for some in listing.versions_matching(index, where):
-            deleted += await store.delete_seen(name, index.identity.uid, some)
+    if body.filter is None:
+        held = await listing.versions(index, list(dict.fromkeys(body.ids or [])))
+        if body.dry_run or not held:
+            return DeleteOut(deleted=len(held))
+        return DeleteOut(deleted=await store.delete_seen(name, index.identity.uid, held))
+    where = compile_filter(body.filter, index.identity.fields)
+    if body.dry_run:
+        return DeleteOut(deleted=await listing.count_matching(index, where))
+    deleted = 0
+    async for some in listing.versions_matching(index, where):
+        deleted += await store.delete_seen(name, index.identity.uid, some)
     return DeleteOut(deleted=deleted)
 
 
@@ -752,21 +731,20 @@ async def patch_document(
     """Change the title, metadata or links of a document. The service embeds nothing."""
     condition = of_stored(request, if_match)
     service = inference.service_of(request)
-    async with deadline.within(request):
-        indexes = await service.store.indexes()
-        from service.index.documents import whole
+    indexes = await service.store.indexes()
+    from service.index.documents import whole
 
-        for _ in range(versions.ATTEMPTS):
-            index = await indexes.open(name, still=True)
-            await inference.reserve(request, index, document_id)
-            record, updated = await whole(index, document_id)
-            standing = versions.Standing(updated, deleted=False)
-            if condition is not None and not versions.holds(condition, standing):
-                return mismatch(VersionError({document_id: updated}), [document_id])
-            written = await _write(service, name, index, _patched(index, record, body), updated)
-            if written is not None:
-                version = versions.text(written)
-                return json_response({"version": version}, {"etag": f'"{version}"'})
+    for _ in range(versions.ATTEMPTS):
+        index = await indexes.open(name, still=True)
+        await inference.reserve(request, index, document_id)
+        record, updated = await whole(index, document_id)
+        standing = versions.Standing(updated, deleted=False)
+        if condition is not None and not versions.holds(condition, standing):
+            return mismatch(VersionError({document_id: updated}), [document_id])
+        written = await _write(service, name, index, _patched(index, record, body), updated)
+        if written is not None:
+            version = versions.text(written)
+            return json_response({"version": version}, {"etag": f'"{version}"'})
     raise OvertakenError
 
 

@@ -4,26 +4,20 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import Name
 from service.server.bodies.query import QueryIn, Span
-from service.server.edge import deadline, rights
+from service.server.edge import rights
 from service.server.edge.errors import written
 from service.server.routes import inference
 from service.server.routes.stored.documents import THRESHOLD
 from service.server.routes.turns import Turn
 
-router = APIRouter(
-    route_class=BodyRoute,
-    prefix="/indexes/{name}/duplicates",
-    tags=["index"],
-    dependencies=[Depends(rights.to_read_index)],
-)
+router = rights.below_index("/duplicates", rights.to_read_index)
 
 # documents listed of each group
 MEMBERS = 1000
@@ -78,12 +72,11 @@ _STATUSES = (400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 async def find_duplicates(request: Request, name: Name, body: DuplicatesRequest) -> Response:
     """Documents of the index that share most of their words with a text or a document of it."""
     service = inference.service_of(request)
-    async with deadline.within(request):
-        index = await (await service.store.indexes()).open(name)
-        from service.index.query import duplicates
+    index = await (await service.store.indexes()).open(name)
+    from service.index.query import duplicates
 
-        query, headers = await inference.query(request, index, body)
-        found = await duplicates.like(index, query, body.threshold, body.top_k)
+    query, headers = await inference.query(request, index, body)
+    found = await duplicates.like(index, query, body.threshold, body.top_k)
     content = [
         {
             "id": match.hit.id,
@@ -108,7 +101,7 @@ async def list_duplicates(
 ) -> Response:
     """Groups of near-duplicates in the whole index. It reads every text: send a long deadline."""
     service = inference.service_of(request)
-    async with deadline.within(request), SCANS.taken():
+    async with SCANS.taken():
         index = await (await service.store.indexes()).open(name)
         from service.index.query import duplicates
 

@@ -12,9 +12,9 @@ from service.index.rows.fields import FieldType
 from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.fields import FIELD_NAME, INDEX_NAME, REVISION
-from service.server.bodies.large import BodyRoute
+from service.server.bodies.large import BoundedRoute
 from service.server.bodies.names import Name
-from service.server.edge import deadline, rights
+from service.server.edge import rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
 
@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from service.index.profiles import Fitted
 
 _indexes = APIRouter(
-    route_class=BodyRoute,
+    route_class=BoundedRoute,
     prefix="/indexes",
     tags=["index"],
     dependencies=[Depends(rights.of_index)],
 )
-_aliases = APIRouter(route_class=BodyRoute, prefix="/aliases", tags=["index"])
+_aliases = APIRouter(route_class=BoundedRoute, prefix="/aliases", tags=["index"])
 
 FieldName = Annotated[str, Field(pattern=FIELD_NAME)]
 Revision = Annotated[
@@ -142,11 +142,10 @@ async def create_index(
     A key without the right to read the index gets no counts of documents.
     """
     rights.refuse_alias(request)
-    async with deadline.within(request):
-        service = inference.service_of(request)
-        model = None if body.model is None else service.encoders.named(body.model).name
-        indexes = await service.store.indexes()
-        response.status_code = 201 if await indexes.create(name, body.fields, model) else 200
+    service = inference.service_of(request)
+    model = None if body.model is None else service.encoders.named(body.model).name
+    indexes = await service.store.indexes()
+    response.status_code = 201 if await indexes.create(name, body.fields, model) else 200
     whole = await describe_index(request, name)
     if rights.may(request, Right.READ_INDEXES, name):
         return whole
@@ -156,24 +155,22 @@ async def create_index(
 @_indexes.get("", responses=documented(401, 422, 503))
 async def list_indexes(request: Request) -> IndexesOut:
     """Names of all indexes that the key may read or write."""
-    async with deadline.within(request):
-        indexes = await inference.service_of(request).store.indexes()
-        names = await indexes.names()
+    indexes = await inference.service_of(request).store.indexes()
+    names = await indexes.names()
     return IndexesOut(indexes=rights.seen(request, names, Right.READ_INDEXES, Right.WRITE_INDEXES))
 
 
 @_indexes.get("/{name}", responses=documented(401, 404, 409, 422, 503))
 async def describe_index(request: Request, name: Name) -> IndexOut:
     """The number of documents of an index, its model, fields and generations."""
-    async with deadline.within(request):
-        indexes = await inference.service_of(request).store.indexes()
-        generations = await indexes.generations(name, still=True)
-        counts = [await generation.index.count() for generation in generations]
-        own = indexes.served.own(generations)
-        served = indexes.served.of(generations)
-        current = own is not None and own.complete
-        shown = own if own is not None and current else generations[0]
-        fitted = await indexes.profiles.get(shown.index)
+    indexes = await inference.service_of(request).store.indexes()
+    generations = await indexes.generations(name, still=True)
+    counts = [await generation.index.count() for generation in generations]
+    own = indexes.served.own(generations)
+    served = indexes.served.of(generations)
+    current = own is not None and own.complete
+    shown = own if own is not None and current else generations[0]
+    fitted = await indexes.profiles.get(shown.index)
     out = [
         GenerationOut(
             revision=generation.index.identity.revision,
@@ -225,16 +222,14 @@ async def delete_generation(request: Request, name: Name, revision: Revision) ->
     """Delete another bundle's generation, after copying what the served generation still lacks."""
     service = inference.service_of(request)
     await inference.running_of(service)
-    async with deadline.within(request):
-        await service.store.drop_generation(name, revision, service.encoders.reembedder)
+    await service.store.drop_generation(name, revision, service.encoders.reembedder)
 
 
 @_indexes.delete("/{name}", status_code=204, responses=documented(401, 404, 409, 422, 503))
 async def delete_index(request: Request, name: Name) -> None:
     """Delete an index with all its documents."""
     rights.refuse_alias(request)
-    async with deadline.within(request):
-        await inference.service_of(request).store.drop(name)
+    await inference.service_of(request).store.drop(name)
 
 
 class AliasRequest(Body):
@@ -275,14 +270,13 @@ async def put_alias(
     """
     rights.require(request, Right.WRITE_INDEXES, alias)
     rights.require(request, Right.WRITE_INDEXES, body.index)
-    async with deadline.within(request):
-        indexes = await inference.service_of(request).store.indexes()
-        from service.index.rows.keyed import switch
+    indexes = await inference.service_of(request).store.indexes()
+    from service.index.rows.keyed import switch
 
-        former = (await indexes.aliases.all()).get(alias)
-        if former is not None:
-            rights.require(request, Right.WRITE_INDEXES, former)
-        await switch(indexes, alias, body.index, former)
+    former = (await indexes.aliases.all()).get(alias)
+    if former is not None:
+        rights.require(request, Right.WRITE_INDEXES, former)
+    await switch(indexes, alias, body.index, former)
     response.status_code = 201 if former is None else 200
     return AliasOut(alias=alias, index=body.index)
 
@@ -290,9 +284,8 @@ async def put_alias(
 @_aliases.get("", responses=documented(401, 422, 503))
 async def list_aliases(request: Request) -> AliasesOut:
     """All aliases of indexes that the key may read or write."""
-    async with deadline.within(request):
-        indexes = await inference.service_of(request).store.indexes()
-        held = await indexes.aliases.all()
+    indexes = await inference.service_of(request).store.indexes()
+    held = await indexes.aliases.all()
     known = {*rights.seen(request, held.values(), Right.READ_INDEXES, Right.WRITE_INDEXES)}
     return AliasesOut(
         aliases=[AliasOut(alias=alias, index=name) for alias, name in held.items() if name in known]
@@ -312,15 +305,14 @@ async def get_alias(request: Request, alias: Name) -> AliasOut:
 async def delete_alias(request: Request, alias: Name) -> None:
     """Remove an alias. Its index stays. The key needs the right to write to both names."""
     rights.require(request, Right.WRITE_INDEXES, alias)
-    async with deadline.within(request):
-        indexes = await inference.service_of(request).store.indexes()
-        from service.index.rows.keyed import switch
+    indexes = await inference.service_of(request).store.indexes()
+    from service.index.rows.keyed import switch
 
-        former = (await indexes.aliases.all()).get(alias)
-        if former is None:
-            raise _no_alias()
-        rights.require(request, Right.WRITE_INDEXES, former)
-        await switch(indexes, alias, None, former)
+    former = (await indexes.aliases.all()).get(alias)
+    if former is None:
+        raise _no_alias()
+    rights.require(request, Right.WRITE_INDEXES, former)
+    await switch(indexes, alias, None, former)
 
 
 def _no_alias() -> NotFoundError:

@@ -13,7 +13,8 @@ from service.embedding.batching import clients
 from service.errors import NotFoundError
 from service.keys.file import Right
 from service.server.bodies.fields import JOB_ID
-from service.server.edge import deadline, rights
+from service.server.bodies.large import BoundedRoute
+from service.server.edge import rights
 from service.server.edge.errors import documented
 from service.server.routes import inference
 from service.server.routes.stored.documents import DuplicateOut
@@ -21,7 +22,7 @@ from service.server.routes.stored.documents import DuplicateOut
 if TYPE_CHECKING:
     from service.jobs.table import Job
 
-router = APIRouter(prefix="/jobs", tags=["index"])
+router = APIRouter(route_class=BoundedRoute, prefix="/jobs", tags=["index"])
 
 JobId = Annotated[str, Path(pattern=JOB_ID, description="as the route that began it answered")]
 
@@ -118,28 +119,25 @@ class JobsOut(BaseModel):
 @router.get("", responses=documented(401, 422, 503))
 async def list_jobs(request: Request, limit: Annotated[int, Query(ge=1, le=1000)] = 100) -> JobsOut:
     """The newest jobs that the key may see."""
-    async with deadline.within(request):
-        jobs = await inference.service_of(request).jobs.listed()
-        found = [job for job in jobs if _visible(request, job)]
+    jobs = await inference.service_of(request).jobs.listed()
+    found = [job for job in jobs if _visible(request, job)]
     return JobsOut(jobs=[JobHead.model_validate(_fields(job)) for job in found[:limit]])
 
 
 @router.get("/{job_id}", responses=documented(401, 404, 422, 503))
 async def describe_job(request: Request, job_id: JobId) -> JobOut:
     """A job; any replica answers."""
-    async with deadline.within(request):
-        return out_of(await find(request, job_id))
+    return out_of(await find(request, job_id))
 
 
 @router.delete("/{job_id}", responses=documented(401, 404, 422, 503))
 async def cancel_job(request: Request, job_id: JobId) -> JobOut:
     """Cancel a job, unless it has ended. What it has done stays."""
     service = inference.service_of(request)
-    async with deadline.within(request):
-        job = await find(request, job_id)
-        rights.require(request, Right.WRITE_INDEXES, job.subject)
-        await service.jobs.cancel(job_id)
-        return out_of(job if job.ended else await find(request, job_id))
+    job = await find(request, job_id)
+    rights.require(request, Right.WRITE_INDEXES, job.subject)
+    await service.jobs.cancel(job_id)
+    return out_of(job if job.ended else await find(request, job_id))
 
 
 async def find(request: Request, job_id: str) -> Job:

@@ -6,7 +6,7 @@ from dataclasses import asdict
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
@@ -17,9 +17,8 @@ from service.keys.file import Right
 from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response
 from service.server.bodies.fields import valid_text
-from service.server.bodies.large import BodyRoute
 from service.server.bodies.names import DocumentId, Name
-from service.server.edge import deadline, rights
+from service.server.edge import rights
 from service.server.edge.errors import documented, written
 from service.server.routes import inference
 from service.server.routes.stored import documents
@@ -30,12 +29,7 @@ if TYPE_CHECKING:
     from service.index.link_graph import Entry
     from service.index.store import Store
 
-router = APIRouter(
-    route_class=BodyRoute,
-    prefix="/indexes/{name}",
-    tags=["index"],
-    dependencies=[Depends(rights.of_index)],
-)
+router = rights.below_index()
 
 SEARCHES = Turn("searches for links")
 
@@ -135,7 +129,7 @@ async def find_links(request: Request, name: Name, body: FindRequest) -> FoundOu
     """
     # the counts reveal what the index holds
     rights.require(request, Right.READ_INDEXES, name)
-    async with deadline.within(request), SEARCHES.taken():
+    async with SEARCHES.taken():
         report = await renew(inference.service_of(request).store, name, _names(body))
     return FoundOut(**asdict(report))
 
@@ -170,10 +164,9 @@ def _names(body: FindRequest) -> Names:
 @router.get("/links", responses=documented(*_READ))
 async def describe_found_links(request: Request, name: Name) -> FoundOut:
     """What the last search for links found."""
-    async with deadline.within(request):
-        indexes = await inference.service_of(request).store.indexes()
-        index = await indexes.open(name, still=True)
-        report = await indexes.found_links.report(index.identity.uid)
+    indexes = await inference.service_of(request).store.indexes()
+    index = await indexes.open(name, still=True)
+    report = await indexes.found_links.report(index.identity.uid)
     if report is None:
         raise NotFoundError(
             f"no links were looked for in this index: do so with POST /indexes/{name}/links/find"
@@ -184,10 +177,9 @@ async def describe_found_links(request: Request, name: Name) -> FoundOut:
 @router.delete("/links", status_code=204, responses=documented(*_READ), response_class=Response)
 async def forget_found_links(request: Request, name: Name) -> Response:
     """Forget the links that were found in texts; those that users gave stay."""
-    async with deadline.within(request):
-        indexes = await inference.service_of(request).store.indexes()
-        index = await indexes.open(name, still=True)
-        await indexes.found_links.forget(index.identity.uid)
+    indexes = await inference.service_of(request).store.indexes()
+    index = await indexes.open(name, still=True)
+    await indexes.found_links.forget(index.identity.uid)
     return Response(status_code=204)
 
 
@@ -206,16 +198,15 @@ async def list_links(
     direction, _, other = after.partition(":")
     if after and direction not in ("cites", "cited_by"):
         raise InvalidError("after: give `next` of the page before", "after")
-    async with deadline.within(request):
-        indexes = await inference.service_of(request).store.indexes()
-        index = await indexes.open(name, still=True)
-        there = await index.has(f"{document_id}/links")
-        if not there:
-            from service.index import link_graph
+    indexes = await inference.service_of(request).store.indexes()
+    index = await indexes.open(name, still=True)
+    there = await index.has(f"{document_id}/links")
+    if not there:
+        from service.index import link_graph
 
-            page = await link_graph.page(
-                index, indexes.found_links, document_id, (direction, other), limit
-            )
+        page = await link_graph.page(
+            index, indexes.found_links, document_id, (direction, other), limit
+        )
     if there:
         return await documents.get_document(request, name, f"{document_id}/links")
     following = ":".join(page.next) if page.next is not None else None

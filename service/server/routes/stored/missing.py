@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-from fastapi import APIRouter, Depends, Query, Request
+from fastapi import Query, Request
 from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
@@ -23,11 +23,7 @@ from service.server.routes.turns import Turn
 if TYPE_CHECKING:
     from service.learning.citations import Missing
 
-router = APIRouter(
-    prefix="/indexes/{name}/links/missing",
-    tags=["index"],
-    dependencies=[Depends(rights.of_index)],
-)
+router = rights.below_index("/links/missing")
 
 SEARCHES = Turn("searches for missing citations")
 # share of a request's time in which it begins to read documents
@@ -71,7 +67,7 @@ async def list_missing_citations(
     Each call reads some documents, and fewer if its time does not suffice.
     """
     service = inference.service_of(request)
-    async with deadline.within(request), SEARCHES.taken():
+    async with SEARCHES.taken():
         indexes = await service.store.indexes()
         index = await indexes.open(name, still=True)
         head = await citation_head(request, index, name)

@@ -13,9 +13,9 @@ from service.index.query.filters import Filter
 from service.server.bodies.areas import AreaIn
 from service.server.bodies.encoding import json_response, stored_object
 from service.server.bodies.fields import INDEX_NAME
-from service.server.bodies.large import BodyRoute
+from service.server.bodies.large import BoundedRoute
 from service.server.bodies.query import QueryIn, Span
-from service.server.edge import deadline, rights
+from service.server.edge import rights
 from service.server.edge.errors import written
 from service.server.routes import inference
 from service.tracing.stages import Stage
@@ -23,7 +23,7 @@ from service.tracing.stages import Stage
 if TYPE_CHECKING:
     from service.index.query.passages import Found
 
-router = APIRouter(route_class=BodyRoute, tags=["index"])
+router = APIRouter(route_class=BoundedRoute, tags=["index"])
 
 # a document's text has fewer characters
 _LAST = 2**31 - 1
@@ -92,24 +92,23 @@ async def find_passages(request: Request, body: PassagesRequest) -> Response:
     """Passages of documents that fit a text, or a document of the index or a part of it."""
     service = inference.service_of(request)
     name = await rights.readable(request, body.index)
-    async with deadline.within(request):
-        index = await inference.open_index(request, name)
-        where = await inference.condition(request, index, body.filter, body.area)
-        from service.index.query.passages import Form, part_of, search
+    index = await inference.open_index(request, name)
+    where = await inference.condition(request, index, body.filter, body.area)
+    from service.index.query.passages import Form, part_of, search
 
-        headers: dict[str, str] = {}
-        if body.id is not None and body.start is not None and body.end is not None:
-            await inference.reserve(request, index, body.id)
-            query = await part_of(index, body.id, body.start, body.end)
-        else:
-            query, headers = await inference.query(request, index, body)
-        query = replace(query, reserve=inference.reserving_heads(request))
-        form = Form(body.top_k, body.passages, body.snippet_characters)
-        with Stage("search") as stage:
-            found = await search(index, query, body.mode, form, where)
-            stage.note({"docsplit.mode": f"passages {body.mode}", "docsplit.hits": len(found)})
-        service.metrics.index_search_seconds.labels(f"passages {body.mode}").observe(stage.seconds)
-        content = [_document(one) for one in found]
+    headers: dict[str, str] = {}
+    if body.id is not None and body.start is not None and body.end is not None:
+        await inference.reserve(request, index, body.id)
+        query = await part_of(index, body.id, body.start, body.end)
+    else:
+        query, headers = await inference.query(request, index, body)
+    query = replace(query, reserve=inference.reserving_heads(request))
+    form = Form(body.top_k, body.passages, body.snippet_characters)
+    with Stage("search") as stage:
+        found = await search(index, query, body.mode, form, where)
+        stage.note({"docsplit.mode": f"passages {body.mode}", "docsplit.hits": len(found)})
+    service.metrics.index_search_seconds.labels(f"passages {body.mode}").observe(stage.seconds)
+    content = [_document(one) for one in found]
     return json_response(content, headers)
 
 
