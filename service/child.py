@@ -24,11 +24,7 @@ _LINE_BYTES = 1 << 20
 
 
 class Child:
-    """A child process, as the service sees it.
-
-    Args:
-        process: with pipes.
-    """
+    """A child process, as the service sees it."""
 
     def __init__(self, process: Process) -> None:
         self._in = cast("asyncio.StreamWriter", process.stdin)

@@ -26,7 +26,6 @@ def load(arguments: list[str], program: str = "docsplit-serve") -> Settings:
     """Read settings. Precedence: flags, environment, the file that ``--config`` names, defaults.
 
     Args:
-        arguments: the flags.
         program: the command that has them, for its usage.
 
     Raises:

@@ -29,11 +29,7 @@ _MODEL = ("model",)
 
 
 class ModelMetrics:
-    """Metrics with the name of a bundle as the label ``model``.
-
-    Args:
-        registry: of the process.
-    """
+    """Metrics with the name of a bundle as the label ``model``."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
         counter = partial(Counter, registry=registry)

@@ -54,10 +54,7 @@ class Uploads:
     """The uploads of this process, and the jobs that index them.
 
     Args:
-        store: of the indexes.
-        runner: runs the jobs.
         capacity: bytes of all uploads on disk.
-        metrics: counts refused files.
         ocr: languages of the text in scans.
     """
 

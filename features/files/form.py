@@ -117,9 +117,7 @@ async def receive(
 
     Args:
         body: in pieces.
-        content_type: of the body.
         upload: empty.
-        most_bytes: of one file.
         most_files: in the body.
 
     Raises:

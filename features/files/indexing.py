@@ -63,9 +63,6 @@ async def add(
     """Read all files and write their documents; a file that cannot be read is refused.
 
     Args:
-        upload: has the files.
-        target: where the documents go.
-        progress: of the job.
         require: called before each write; raises if the job is no longer this process's.
 
     Raises:

@@ -49,8 +49,6 @@ class Areas:
         """The condition that a document is inside.
 
         Args:
-            maps: the stored ones.
-            index: a generation.
             area: on its map.
 
         Raises:

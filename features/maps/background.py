@@ -64,13 +64,7 @@ class Progress:
 
 
 class Mapping:
-    """The computations of maps in this process.
-
-    Args:
-        store: of the indexes.
-        runner: runs the jobs.
-        metrics: counts the jobs that ended.
-    """
+    """The computations of maps in this process."""
 
     def __init__(self, store: Store, runner: Runner, metrics: Metrics) -> None:
         self._store = store
@@ -128,8 +122,6 @@ class Mapping:
         """Queue the computation of a map; if one of this index is queued or runs, that one.
 
         Args:
-            name: of the index.
-            index: the generation.
             owner: name of the client.
 
         Raises:

@@ -42,7 +42,6 @@ async def compute(index: Index, progress: Progress) -> Row:
     """The map of the documents of an index, as ``Maps.put`` stores it.
 
     Args:
-        index: a generation.
         progress: called with the step and the share of it that is done, 0 to 1.
     """
     ids, updated = await _ids(index)

@@ -98,8 +98,6 @@ class CurrentMaps:
         process remembers as many as it may.
 
         Args:
-            maps: the stored ones.
-            index: a generation.
             field: whose values to read, too.
 
         Raises:

@@ -90,7 +90,6 @@ class Mcp:
     """Passes requests to /mcp to the protocol's server, and all others on.
 
     Args:
-        app: the rest of the application.
         endpoint: the protocol's server.
         origins: web origins whose scripts may send requests, or ``*``. A browser names the origin
             of a script with every POST, so a page of another origin has no access even if its

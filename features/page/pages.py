@@ -33,7 +33,6 @@ class Pages:
     It answers GET and HEAD. All other requests pass on, also those of unknown files.
 
     Args:
-        app: the application behind it.
         ui: whether to serve the page at ``/``; otherwise JSON there names the documentation.
     """
 

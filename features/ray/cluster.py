@@ -95,11 +95,7 @@ class _Worker:
 
 
 class Cluster:
-    """Actors of a Ray cluster.
-
-    Args:
-        actors: their handles.
-    """
+    """Actors of a Ray cluster."""
 
     def __init__(self, actors: list[Any]) -> None:
         self._actors = actors
@@ -109,11 +105,6 @@ class Cluster:
 
         They write to it themselves if all of their nodes have its store. Otherwise they only embed,
         and this process writes.
-
-        Args:
-            name: of the index.
-            updater: of this process.
-            index: to write to.
 
         Raises:
             CommandError: an actor does not start, or has another bundle.
@@ -196,7 +187,6 @@ def on_cluster(address: str, actors: int, settings: Settings) -> Iterator[Cluste
             for a cluster on this machine that ends with the run.
         actors: their largest number; 0 takes as many as fit. Each takes ``threads`` CPUs (one if
             that is 0), and one GPU if the cluster has any and the engine may use it.
-        settings: of the engine in every actor.
 
     Raises:
         CommandError: Ray is not installed, or there is no such cluster, or it has no room.

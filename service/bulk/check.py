@@ -27,10 +27,6 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str], flags: list[str]) -> int:
     """Check the store.
 
-    Args:
-        arguments: of the command.
-        flags: of settings.
-
     Returns:
         Exit status: 0 when every row can be read and matches its checksums, else 1.
     """
@@ -67,7 +63,6 @@ async def check(indexes: Indexes, root: Path | None, name: str | None) -> Report
     """Verify one index, or the whole store.
 
     Args:
-        indexes: opens tables.
         root: ``index_path`` if it is a folder.
         name: of the index; None means all indexes, shared tables, and classifiers.
 

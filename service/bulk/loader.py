@@ -87,7 +87,6 @@ class Updater:
 
     Args:
         index: to write to. While one call embeds, another reads or writes it.
-        encode: embeds texts.
         sync: returns when the last commit is durable.
     """
 
@@ -146,9 +145,6 @@ async def prune(
     """Delete all documents of an index except those of a source; returns their number.
 
     Args:
-        indexes: of the store.
-        name: of the index.
-        index: the open index of that name.
         present: ids of the documents that the source has.
         unread: ids of files that could not be read: their documents stay.
 
@@ -258,8 +254,6 @@ def maintained(
 
     Args:
         update: brings the index up to date.
-        indexes: of the store.
-        name: of the index.
         sync: returns when the last commit is durable.
     """
 

@@ -50,10 +50,6 @@ class Condition:
 def main(arguments: Sequence[str], flags: list[str]) -> int:
     """Optimize an index.
 
-    Args:
-        arguments: of the command.
-        flags: of settings.
-
     Returns:
         Exit status: 0.
     """
@@ -112,9 +108,6 @@ async def optimize(
     """Maintain an index; waits until no other process does so.
 
     Args:
-        indexes: of the store.
-        name: of the index.
-        index: to maintain.
         step: called with what begins.
         every, rebuild: as for ``maintenance.optimize``.
 
@@ -156,10 +149,6 @@ async def _leased(indexes: Indexes, lease: str, step: Callable[[str], None]) -> 
 
 def erase_main(arguments: Sequence[str], flags: list[str]) -> int:
     """Remove what was deleted from the disk.
-
-    Args:
-        arguments: of the command.
-        flags: of settings.
 
     Returns:
         Exit status: 0.

@@ -26,12 +26,7 @@ _PACE_SECONDS = 120.0
 
 
 class IndexProgress:
-    """Shows the documents and tokens that are done, the pace and the time left.
-
-    Args:
-        console: the output.
-        clock: the time in seconds.
-    """
+    """Shows the documents and tokens that are done, the pace and the time left."""
 
     def __init__(self, console: Console, clock: Callable[[], float] = time.monotonic) -> None:
         self._console = console
@@ -66,7 +61,6 @@ class IndexProgress:
         """Begin to show a task.
 
         Args:
-            title: what is done.
             total: number of documents, if it is known.
             done: number of documents that were done before.
         """

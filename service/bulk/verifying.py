@@ -82,10 +82,8 @@ def verify(uri: str, database: str, name: str) -> Report:
     LanceDB can end the process when it reads a damaged file.
 
     Args:
-        uri: of the store.
         database: of the table; ``indexes`` has documents, ``heads`` classifiers, and other tables
             have no checksums.
-        name: of the table.
     """
     report = Report(tables=1)
     try:

@@ -115,7 +115,6 @@ def calibrate(
         build_seconds: time that building the default took.
         vocabulary: upper bound of the random token ids.
         limit: seconds.
-        clock: in seconds.
     """
     runner = _Runner(vocabulary, clock, limit)
     own = batch_tokens or engine.batch_tokens

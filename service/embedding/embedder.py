@@ -249,7 +249,6 @@ class Embedder:
     """Embeds whole documents.
 
     Args:
-        tokenizer: of the bundle.
         vectors: finds or computes the windows' vectors.
         max_document_tokens: longer documents are refused unless they are truncated.
         workers: number of tokenising threads.

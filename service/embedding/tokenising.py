@@ -85,11 +85,7 @@ def in_succession(works: Iterable[tuple[str, Steps[T]]]) -> Steps[list[T]]:
 
 
 class Tokenising:
-    """A few threads that carry out steps.
-
-    Args:
-        threads: number of threads.
-    """
+    """A few threads that carry out steps."""
 
     def __init__(self, threads: int) -> None:
         self._semaphore = FairSemaphore(threads)

@@ -194,7 +194,6 @@ class Index:
         """The states of documents, including deleted ones.
 
         Args:
-            ids: of the documents.
             version: of the table; 0 means the newest. With a version nothing else may use the
                 handle, and the states include digests.
         """
@@ -294,8 +293,6 @@ class Index:
         """Parts of documents, in no order; leaves out damaged and missing ones.
 
         Args:
-            ids: of the documents.
-            parts: to verify.
             rows: their last known positions (``_rowid``), which save most of the search.
             further: columns to read besides those of the parts.
         """
@@ -332,7 +329,6 @@ class Index:
 
         Args:
             ids: each once.
-            parts: to verify.
             columns: to read besides those of the parts.
         """
         if not ids:
@@ -532,7 +528,6 @@ def sizes_of(found: pa.Table, width: int, *parts: Part) -> dict[str, int]:
     Args:
         found: with ``SIZE_COLUMNS``.
         width: bytes of a window.
-        parts: of the documents.
     """
     lengths, windows = row_cache.lengths(found["window_ends"])
     counted = lengths.astype(np.int64) * (Part.TEXT in parts)

@@ -22,11 +22,7 @@ SHARE = 1 / 3
 
 
 class Erasures:
-    """The record.
-
-    Args:
-        database: holds it.
-    """
+    """The record."""
 
     def __init__(self, database: Database) -> None:
         columns = {"table": pa.string(), "since": pa.float64(), "written": pa.bool_()}

@@ -247,11 +247,7 @@ class Report:
 
 
 class FoundLinks:
-    """The found links of all indexes, by the ``uid`` of each.
-
-    Args:
-        database: holds their tables.
-    """
+    """The found links of all indexes, by the ``uid`` of each."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -260,9 +256,7 @@ class FoundLinks:
         """Store the result of a search in one commit.
 
         Args:
-            uid: of the index.
             rows: from the function ``rows``.
-            report: of the search.
         """
         rows = rows.replace_schema_metadata({_REPORT: json.dumps(asdict(report))})
         # Lance warns about a table that it must create in order to overwrite it

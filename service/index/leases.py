@@ -34,9 +34,6 @@ class Silence:
 
     A sign has a time of the clock of its replica. If that clock is wrong, the sign of a replica
     that works looks as old as that of one that has ended, but it changes.
-
-    Args:
-        clock: in seconds.
     """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
@@ -55,7 +52,6 @@ class Silence:
         """Whether a replica that gave a sign seems to have ended.
 
         Args:
-            name: of the sign.
             sign: the newest.
             expires: when the sign counts no longer, in seconds since the epoch.
             seconds: for how long the sign counts.
@@ -88,9 +84,6 @@ class Leases:
 
     The clocks of two processes may differ. So a process takes a lease from another only if the
     lease has not been renewed for some time by the process's own clock.
-
-    Args:
-        database: holds the table.
     """
 
     def __init__(self, database: Database) -> None:

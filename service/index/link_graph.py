@@ -38,7 +38,6 @@ async def links_to(
     """Citing and cited ids of links to some documents, without links to itself.
 
     Args:
-        index: contains the links.
         ids: of the cited documents.
         most: citing documents to read.
 
@@ -271,11 +270,8 @@ async def coupled(
     candidates, but they count for those that others find.
 
     Args:
-        index: contains the documents.
         query: of a stored document.
         limit: of hits; there are ``CANDIDATES`` at most.
-        where: filter.
-        graph: of the index.
     """
     if query.id is None:
         raise ValueError("only a stored document has links")
@@ -409,11 +405,7 @@ async def page(
     """Links of a document that come after a key; found ones of changed texts are left out.
 
     Args:
-        index: contains the document.
-        held: the found links.
-        document: its id.
         after: direction and id, or two empty strings for the first page.
-        limit: of links.
 
     Raises:
         NotFoundError: the index has no such document.

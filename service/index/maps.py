@@ -90,11 +90,7 @@ class Map:
 
 
 class Maps:
-    """The maps of all generations, by the name of their table.
-
-    Args:
-        database: holds the table of maps.
-    """
+    """The maps of all generations, by the name of their table."""
 
     def __init__(self, database: Database) -> None:
         text, blob = pa.string(), pa.binary()
@@ -121,7 +117,6 @@ class Maps:
         """Store a map unless its generation has another than a former one; whether it did.
 
         Args:
-            row: the map.
             former: the version of that map; None if there was none.
         """
         same = False if former is None else sql.compare("target.version", "=", former)

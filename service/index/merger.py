@@ -155,8 +155,6 @@ def merge(
     has many such files, so each maintenance merges one group of them.
 
     Args:
-        uri: of the table.
-        options: of its store.
         most: number of groups; all by default.
         every: merge all groups that indexes cover, not only one.
 

@@ -111,7 +111,6 @@ async def working(table: AsyncTable, between: Between = nullcontext) -> AsyncIte
     """What maintains a table; a process of its own ends with the block.
 
     Args:
-        table: to maintain.
         between: used for what writers prevent otherwise.
     """
     async with AsyncExitStack() as stack:

@@ -67,7 +67,6 @@ class Profiles:
     """The profiles of all generations, by the name of their table.
 
     Args:
-        database: holds the table of profiles.
         fitted: called after each fit with its outcome: ``adapted`` or ``raw``.
     """
 

@@ -67,9 +67,6 @@ class _Fragment:
 class RowCache:
     """The values of one process's indexes, limited to a number of bytes.
 
-    Args:
-        size: the limit.
-
     Attributes:
         mistakes: how often values were wrong.
     """
@@ -122,7 +119,6 @@ class RowCache:
         """Leave the values of a table out from now on if those of rows are others.
 
         Args:
-            table: of the rows.
             read: ``_rowid``, ``id`` and ``digest`` from the table.
         """
         known = self.find(table, read["_rowid"].to_pylist())
@@ -189,9 +185,7 @@ async def take(
     """``_rowid`` and columns of some rows, in no order; without those that are deleted.
 
     Args:
-        table: that contains them.
         rows: their positions (``_rowid``).
-        columns: of the table.
         known: the values of the rows in ``RowCache``, which are not read then.
     """
     query = table.take_row_ids(list(rows)).with_row_id()

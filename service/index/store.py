@@ -41,7 +41,6 @@ class Store:
     Args:
         path: a folder, or a URI such as ``s3://bucket/prefix``.
         bundles: the manifests of the served bundles by name, the default one first.
-        metrics: counts commits.
         durability: when a write below a folder counts as done.
         cache_bytes: the limit of LanceDB's caches.
         timeout: seconds that a request to an object store may take.
@@ -172,7 +171,6 @@ class Store:
         """Delete a generation after copying its missing documents to the served one.
 
         Args:
-            name: of the index.
             revision: or its first 12 digits.
             embed_for: gives what embeds documents for a served revision.
 
@@ -211,9 +209,7 @@ class Store:
         """Put documents into the next commit of an index; return when they are durable.
 
         Args:
-            name: of the index.
             uid: of the index for which the documents were checked.
-            upsert: the documents.
 
         Returns:
             Their versions by id.
@@ -244,7 +240,6 @@ class Store:
         """Delete the documents that still have the versions that a reader saw, like ``upsert``.
 
         Args:
-            name: of the index.
             uid: of the index that the reader saw.
             seen: versions by id.
 

@@ -28,8 +28,6 @@ class Bucket:
 
     Args:
         rate: units a second.
-        clock: monotonic time in seconds.
-        taken: units that were taken before.
 
     Attributes:
         taken: units that were taken, without those that came back.

@@ -359,8 +359,6 @@ def shared_cache(
     """The cache in Redis; None if the settings name none.
 
     Args:
-        settings: of the service.
-        manifest: of the served bundle.
         arithmetic: of the engine: its vectors stay apart from those of others.
         on_error: called with the kind of each error.
     """

@@ -134,10 +134,6 @@ class Encoders:
     """The served bundles by name.
 
     Args:
-        bundles: the opened ones.
-        settings: of the service.
-        processor: of this machine.
-        metrics: of the process.
         tenants: keeps the cached vectors of separate clients apart.
         cache_bytes: memory for the cached vectors of all bundles.
 

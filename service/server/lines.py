@@ -310,9 +310,7 @@ class BodyLines:
 
     Args:
         receive: of ASGI; on a disconnect it never returns.
-        read: makes the text of a line.
         room: memory of the request.
-        most_bytes: of a line.
         seconds: in which the next line must arrive; every ``BODY_RATE`` bytes of it add one.
         stopping: whether the service is about to end.
     """
@@ -488,7 +486,6 @@ class LineAnswers(Response):
     ``HELD_BYTES``. From then on the service reads no faster than the client does.
 
     Args:
-        lines: embeds texts.
         batches: lines to embed; an empty batch is a pause.
         progress: called when lines were accepted or answered.
         most_held: bytes of results that wait for the end of the lines.

@@ -31,11 +31,6 @@ _MOST = 100.0
 class Reranking:
     """A re-ranker's bundle, and how it runs.
 
-    Args:
-        bundle: the re-ranker.
-        settings: of the service.
-        processor: of this machine.
-
     Raises:
         ChoiceError: no engine can meet the settings on this machine.
         ValueError: the special tokens fill the re-ranker's window.
@@ -74,8 +69,6 @@ class Reranking:
             longest: the encoder's window.
             batcher: computes the encoder's batches, and will compute the re-ranker's.
             threads: CPU cores to compute on.
-            tokenising: the tokenising threads.
-            metrics: counts batches.
 
         Raises:
             EngineError: the runtime refuses the graph, or it returns values that are not finite.
@@ -122,7 +115,6 @@ def relative_cost(
         engine: warmed up.
         other: warmed up.
         tokens: length of the rows; both engines must have positions for it.
-        clock: in seconds.
     """
     ids = np.ones((_ROWS, tokens), dtype=np.int64)
     taken: dict[Engine, list[float]] = {engine: [], other: []}

@@ -130,9 +130,6 @@ class WorkerServer(DrainingServer):
 
     Service managers and terminals signal every process. A worker that also reacted to those would
     count each signal twice.
-
-    Args:
-        supervisor: a pipe.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service, supervisor: Connection) -> None:
@@ -174,7 +171,6 @@ def work(
         listener: a bound socket.
         folder: for the workers' own sockets.
         number: identifies the worker.
-        supervisor: a pipe.
     """
     for handled in _SIGNALS:
         signal.signal(handled, signal.SIG_IGN)

@@ -155,7 +155,6 @@ class Supervisor:
     """Keeps ``settings.workers`` workers running.
 
     Args:
-        settings: of the whole service.
         revisions: of the bundles; a worker that finds others does not serve.
         listener: a bound socket, which the workers share.
         folder: an empty folder for the workers' own sockets.

@@ -33,8 +33,6 @@ class RecordedSpan:
     """A ``stages.Span`` on top of OpenTelemetry's span.
 
     Args:
-        tracer: makes child spans.
-        span: OpenTelemetry's span.
         shift: nanoseconds from ``time.monotonic``'s clock to Unix time. It is constant within a
             trace, so children stay within their parents when the wall clock changes.
     """

@@ -28,7 +28,6 @@ class Shares:
 
     Args:
         cores: threads that compute at full speed at the same time.
-        clock: in seconds.
     """
 
     def __init__(self, cores: int, clock: Callable[[], float] = time.monotonic) -> None:

@@ -34,7 +34,6 @@ class Codec:
     The digest covers the entry's name, so a value moved to another name fails the check.
 
     Args:
-        dimensions: of the vectors.
         secret: key of the digest (BLAKE2b, RFC 7693, 128 bits). Without a secret the digest is only
         a checksum: it finds damage, but no deliberate change.
 

@@ -27,7 +27,6 @@ class Breaker:
         failures: failed calls in a row that open it.
         rest: seconds of the first rest.
         longest: seconds of the longest rest.
-        clock: seconds.
     """
 
     def __init__(

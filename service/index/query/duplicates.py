@@ -90,7 +90,6 @@ async def like(
     """Documents whose resemblance to the query reaches ``threshold``, highest first.
 
     Args:
-        index: a generation.
         query: the document to compare.
         threshold: lowest resemblance.
         limit: of the documents in the answer.

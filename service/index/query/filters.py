@@ -356,9 +356,7 @@ async def filtered(
     search reads more parts. How many are needed is counted during the first.
 
     Args:
-        index: that is searched.
         search: with a number of parts.
-        where: the filter.
     """
     counted = index.table.count_rows(where.sql)
     found, passing = await asyncio.gather(search(FILTERED_PARTS), counted)
@@ -422,7 +420,6 @@ async def count(index: Index, names: Sequence[str], where: Where | None) -> dict
     """The values of fields by name, over all documents that pass a filter.
 
     Args:
-        index: whose documents are counted.
         names: that ``check`` accepted.
         where: the filter; None counts all documents.
     """

@@ -76,9 +76,7 @@ async def page(index: Index, after: str, limit: int, most: int = PAGE_BYTES) -> 
     """Documents in the order of ids, beginning after ``after``.
 
     Args:
-        index: whose documents are listed.
         after: an id, or "" for the first page.
-        limit: of documents.
         most: bytes of titles and metadata; a page with one document may exceed it.
     """
     query = index.table.query().where(LIVE & (col("id") > lit(after)))
@@ -97,7 +95,6 @@ async def fitting(
     """The first documents of some ids whose contents fit; the first one always fits.
 
     Args:
-        index: contains the documents.
         ids: of the documents, each once.
         most: characters of titles and metadata, and of texts.
         texts: characters of the documents' texts by id; none count by default.
@@ -134,8 +131,6 @@ async def heads(index: Index, ids: Sequence[str], rows: Sequence[int] = ()) -> d
     """Documents without their texts, by id; leaves out missing and damaged ones.
 
     Args:
-        index: contains the documents.
-        ids: of the documents.
         rows: their last known positions (``_rowid``), which save most of the search.
     """
     parts = (Part.HEAD, Part.STATE)
@@ -184,7 +179,6 @@ async def read(
     """Documents of some ids.
 
     Args:
-        index: that holds them.
         ids: each occurs once.
         texts: whether to read their texts.
         most: characters of all titles, metadata and texts; a single document may exceed it.

@@ -217,10 +217,7 @@ async def by_words(
     """The rows of the documents with the highest BM25 for some words, the highest first.
 
     Args:
-        index: contains the documents.
-        words: to look for.
         limit: most rows.
-        where: a condition on documents.
         least: rows that are enough, as ``ordered`` has it.
     """
     # the query's own document may be among them
@@ -380,12 +377,9 @@ async def search(
     """Documents with the best passages for a query, the best first.
 
     Args:
-        index: whose windows are searched.
         query: leaves out the document of its id.
         mode: ``cosine`` ranks windows by their cosine, ``words`` by the share of the query's words
             that they contain, ``hybrid`` by both.
-        form: of the answer.
-        where: a condition on documents.
     """
     mistakes = index.row_cache.mistakes
     frequencies = await index.vocabulary.frequencies(index)
@@ -419,10 +413,7 @@ async def _candidates(index: Index, asked: Asked, top: str, where: Where | None)
     """The documents whose windows are compared, the most promising ones first.
 
     Args:
-        index: whose windows are searched.
-        asked: the query.
         top: its top terms, for a query without words to look for.
-        where: a condition on documents.
     """
     query, mode = asked.query, asked.mode
     depth = max(CANDIDATES, 2 * asked.documents)
@@ -457,11 +448,8 @@ async def _answer(
     """The first documents; skips damaged and deleted ones.
 
     Args:
-        index: contains the documents.
         ranked: the documents, the best first.
         kept: the first ones, with the scores of their windows.
-        asked: the query.
-        form: of the answer.
     """
     found: list[Found] = []
     rest = list(ranked)

@@ -130,9 +130,6 @@ async def read(
     by a condition.
 
     Args:
-        index: contains the documents.
-        query: of the searches.
-        search: runs them.
         words: read the documents' words.
         heads: read titles and metadata too, if they are small enough.
     """
@@ -170,10 +167,7 @@ async def matching(
     """The rows with the highest BM25 for some words, the highest first.
 
     Args:
-        index: contains the documents.
-        words: to look for.
         limit: most rows.
-        where: filter.
         least: as ``ordered`` has it.
     """
 
@@ -237,7 +231,6 @@ def dense(query: Query, vectors: Vectors) -> Vectors:
     """The dense score of vectors for a query: the cosine, adapted if the query has a profile.
 
     Args:
-        query: of the search.
         vectors: float32 ``[documents, dimensions]``.
     """
     profile = query.profile

@@ -46,8 +46,6 @@ async def stored(index: Index, document_id: str, *, text: bool = True) -> Query:
     """The query for a stored document.
 
     Args:
-        index: contains the document.
-        document_id: of the document.
         text: read its text, which searches by vector do not use.
 
     Raises:
@@ -116,10 +114,7 @@ async def candidates(
     """The candidates of ``hybrid``, best first, without titles and metadata.
 
     Args:
-        index: contains the documents.
-        query: of the search.
         limit: least depth of each search.
-        where: filter.
         brief: compare words by BM25, as for a short query.
     """
     depth = max(CANDIDATES, limit)

@@ -49,7 +49,6 @@ async def similarities(index: Index, asked: Bag, found: Mapping[str, Found]) -> 
     them in ``COMPARED``, the others count as different in every word; later searches reach them.
 
     Args:
-        index: contains the documents.
         asked: the words of the query.
         found: documents by id, the most promising ones first.
     """

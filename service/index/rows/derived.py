@@ -25,7 +25,6 @@ def seal(content: bytes, digest: str) -> bytes:
     """The stored value.
 
     Args:
-        content: to store.
         digest: value of the column ``digest``.
     """
     return _sum(content, digest) + content
@@ -53,7 +52,6 @@ def sealed_terms(text: str, digest: str) -> bytes:
     """The value for a text.
 
     Args:
-        text: of the document.
         digest: value of the column ``digest``.
     """
     return seal(bag(text), _FORM + digest)
@@ -110,7 +108,6 @@ def sealed_outline(held: Outline | None, digest: str) -> bytes | None:
     """The value for an outline.
 
     Args:
-        held: of the document.
         digest: value of the column ``digest``.
     """
     if held is None:

@@ -150,7 +150,6 @@ async def connect(uri: str, volume: Volume | None = None, caches: Caches | None 
     """A database in which every read sees all earlier commits of all processes.
 
     Args:
-        uri: of its folder.
         volume: of the folder; without one nothing is checked or synced.
         caches: of LanceDB; by default the database has its own.
     """
@@ -187,7 +186,6 @@ class Caches:
         """Note the indexes over words of a table that a search is about to use.
 
         Args:
-            name: of the table.
             table: it stays at its version.
         """
         now = time.monotonic()
@@ -238,13 +236,7 @@ async def table_names(database: Database) -> list[str]:
 
 
 class Database:
-    """Tables below one folder; ``connect`` makes one.
-
-    Args:
-        uri: of the folder.
-        volume: of the folder.
-        caches: of LanceDB.
-    """
+    """Tables below one folder; ``connect`` makes one."""
 
     def __init__(self, uri: str, volume: Volume | None, caches: Caches | None = None) -> None:
         self.uri = uri
@@ -308,7 +300,6 @@ class Database:
         """A table, checked if this process opens it for the first time.
 
         Args:
-            name: of the table.
             still: keep to the version of now; otherwise each read looks for a newer one.
 
         Raises:

@@ -179,7 +179,6 @@ async def recover(apart: Apart, database: Path, table: str) -> int:
     Safe while other processes read and write the table: it never moves a whole version.
 
     Args:
-        apart: reads files.
         database: folder of the table, below ``index_path``.
         table: its name, without ``.lance``.
 

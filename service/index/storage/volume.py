@@ -39,9 +39,6 @@ class Place:
     """A store's folder; its identity distinguishes it from an empty mount point and other stores.
 
     All calls block.
-
-    Args:
-        path: of the folder.
     """
 
     def __init__(self, path: Path) -> None:
@@ -172,10 +169,6 @@ class Disk:
     After a failed sync the kernel marks pages as clean that are not on disk, so the next sync would
     succeed without them (https://wiki.postgresql.org/wiki/Fsync_Errors). Every later sync is
     therefore refused until the process restarts.
-
-    Args:
-        path: of the folder.
-        executor: runs the syncs.
     """
 
     def __init__(self, path: Path, executor: Executor) -> None:
@@ -409,7 +402,6 @@ class Volume:
 
         Args:
             database: folder of the table's database.
-            table: its name.
             again: check even if this process has checked before.
 
         Returns:

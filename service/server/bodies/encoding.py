@@ -66,7 +66,6 @@ async def writing(vectors: NDArray[np.float32], forms: int = 1) -> AsyncIterator
     """Wait until few other requests write large answers: their memory is not reserved yet.
 
     Args:
-        vectors: of the answer.
         forms: in which it has them.
     """
     if vectors.size * forms * _COMPONENT_BYTES <= precedence.LARGE:

@@ -160,7 +160,6 @@ def translate(error: Exception, fields: Container[str] = frozenset()) -> Service
     """Turn any exception into an answer; log an unexpected one, which becomes 500.
 
     Args:
-        error: raised by a route.
         fields: names of the interface, the only names that the answer may contain.
     """
     match error:

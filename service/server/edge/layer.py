@@ -88,9 +88,6 @@ def repeatable(scope: Scope) -> None:
 class Exchange:
     """A request and its answer, which it sends in parts, with the headers of every answer.
 
-    Args:
-        scope, receive, send: of ASGI.
-
     Attributes:
         headers: of the request.
         id: of the request.
@@ -184,7 +181,6 @@ class Edge:
     """Takes a request through the steps of this module.
 
     Args:
-        app: the routes.
         service: its settings, keys, metrics, tracing and kept answers.
         paths: known routes; they count requests that were refused before routing.
         outside: middleware that needs no key; the first is the outermost.
@@ -368,10 +364,6 @@ class Edge:
         """Run the route, and cancel it when the client leaves.
 
         Args:
-            app: answers the request.
-            exchange: of the request.
-            body: what the route receives.
-            receive, send: of the layer.
             read: set when the route has the whole body, or the client has left before that; until
                 then only the route may call ``receive``.
         """

@@ -138,9 +138,6 @@ async def renew(store: Store, name: str, names: Names, uid: str | None = None) -
     """Find the links of an index, and store them in place of those found before.
 
     Args:
-        store: of the indexes.
-        name: of the index.
-        names: to look for.
         uid: which index of that name it must be; None takes the present one.
     """
     indexes = await store.indexes()
