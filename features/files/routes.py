@@ -15,8 +15,7 @@ from features.files.feature import uploads_of
 from service.embedding.prompts import resolve
 from service.errors import InvalidError, UnavailableError
 from service.keys.file import Right
-from service.server.bodies.fields import valid_text
-from service.server.bodies.names import Name
+from service.server.bodies.fields import Name, valid_text
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference

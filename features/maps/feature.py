@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from service.index.documents import Index
     from service.index.query.filters import Where
-    from service.server.bodies.areas import AreaIn
+    from service.server.bodies.fields import AreaIn
     from service.server.lifecycle import Service
 
 

@@ -18,8 +18,7 @@ from service.embedding.batching import clients
 from service.errors import ConflictError, UnavailableError
 from service.index.rows.fields import KEY_CHARACTERS
 from service.server.bodies.encoding import json_response
-from service.server.bodies.fields import INDEX_NAME
-from service.server.bodies.names import Name
+from service.server.bodies.fields import INDEX_NAME, Name
 from service.server.edge import rights
 from service.server.edge.errors import documented
 from service.server.routes import inference

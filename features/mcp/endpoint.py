@@ -28,7 +28,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from features.mcp.tools import Caller, IndexName, RefusedError, Tool, offered
 from service import precedence
 from service.errors import ForbiddenError, MethodError, ServiceError, TooLargeError
-from service.server.bodies.names import Identifier
+from service.server.bodies.fields import Identifier
 from service.server.edge.errors import MCP_ROUTE as PATH
 from service.server.edge.errors import response, translate
 

@@ -17,10 +17,7 @@ from pydantic import BaseModel, Field, create_model
 from starlette.types import ASGIApp, Message, Scope
 
 from service.keys.file import EVERYTHING, Right, Rights
-from service.server.bodies.body import Body
-from service.server.bodies.fields import INDEX_NAME
-from service.server.bodies.names import Identifier
-from service.server.bodies.query import Place, QueryIn
+from service.server.bodies.fields import INDEX_NAME, Body, Identifier, Place, QueryIn
 from service.server.edge.errors import translate
 from service.server.edge.rights import KEY, RIGHTS
 from service.server.routes.classify import Explained

@@ -18,7 +18,6 @@ from starlette.types import Receive, Scope, Send
 
 from service import executors, features
 from service.server import interface
-from service.server.bodies.parameters import known_parameters
 from service.server.edge import errors
 from service.server.edge.layer import Edge
 from service.server.lifecycle import Service
@@ -53,7 +52,7 @@ def _prepare() -> list[BaseRoute]:
     for feature in installed.values():
         own += feature.routers()
     for each in own:
-        router.include_router(each, dependencies=[Depends(known_parameters)])
+        router.include_router(each, dependencies=[Depends(interface.known_parameters)])
     for name, known in features.KNOWN.items():
         if name not in installed:
             router.routes += [Route(path, _Missing(name)) for path in known.paths]

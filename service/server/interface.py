@@ -16,6 +16,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, compile_path
 
 from service import executors, unknown
+from service.errors import InvalidError
 
 
 def describe(app: FastAPI) -> None:
@@ -73,6 +74,19 @@ def methods(routes: Sequence[BaseRoute], path: str) -> list[str]:
         if pattern is not None and compile_path(pattern)[0].fullmatch(path):
             found |= route.methods or set()
     return sorted(found)
+
+
+async def known_parameters(request: Request) -> None:
+    """Refuse the first query parameter that the request's route does not have: a misspelt one
+    would have no effect."""
+    if not request.scope["query_string"]:
+        return
+    needed = _every(request.scope["route"].dependant)
+    known = tuple(parameter.alias for one in needed for parameter in one.query_params)
+    if request.query_params and not known:
+        raise InvalidError("this route has no query parameters: leave them out")
+    if message := unknown.unknown_name(request.query_params, known):
+        raise InvalidError(f"the query parameter {message}")
 
 
 def _every(dependant: Dependant) -> Iterator[Dependant]:

@@ -14,8 +14,7 @@ from pydantic import BaseModel, Field
 from service import executors
 from service.errors import ConflictError, InvalidError, NotFoundError
 from service.keys.file import Right
-from service.server.bodies.names import Name
-from service.server.bodies.query import Source
+from service.server.bodies.fields import Name, Source
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.routes import inference

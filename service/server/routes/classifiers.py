@@ -27,10 +27,16 @@ from service import executors
 from service.embedding.cache import layers
 from service.errors import ConflictError, EmptyError, InvalidError, NotFoundError, TooLargeError
 from service.keys.file import Right
-from service.server.bodies.body import Body
-from service.server.bodies.fields import INDEX_NAME, valid_text, valid_texts
+from service.server.bodies.fields import (
+    INDEX_NAME,
+    Body,
+    Identifier,
+    Name,
+    identifier,
+    valid_text,
+    valid_texts,
+)
 from service.server.bodies.large import BoundedRoute
-from service.server.bodies.names import Identifier, Name, identifier
 from service.server.edge import deadline, rights
 from service.server.edge.errors import documented
 from service.server.lifecycle import Service

@@ -25,8 +25,7 @@ if TYPE_CHECKING:
     from service.index.documents import Index
     from service.index.query.filters import Filter, Where
     from service.index.query.reading import Query
-    from service.server.bodies.areas import AreaIn
-    from service.server.bodies.query import QueryIn
+    from service.server.bodies.fields import AreaIn, QueryIn
     from service.server.encoder import Encoder, Running
     from service.server.lifecycle import Service
 

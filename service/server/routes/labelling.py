@@ -13,10 +13,8 @@ from docsplit.heads.examples import UNSURE
 from service.errors import ConflictError, InvalidError, NotFoundError
 from service.index.query.filters import Filter, compile_filter
 from service.keys.file import Right
-from service.server.bodies.body import Body
-from service.server.bodies.fields import INDEX_NAME
+from service.server.bodies.fields import INDEX_NAME, Body, Identifier, Name
 from service.server.bodies.large import BoundedRoute
-from service.server.bodies.names import Identifier, Name
 from service.server.edge import rights
 from service.server.edge.errors import documented
 from service.server.routes import inference

@@ -17,13 +17,20 @@ from service.embedding.embedder import Document
 from service.errors import NotFoundError
 from service.index.query.filters import Filter
 from service.index.rows.records import Windows
-from service.server.bodies.areas import AreaIn
-from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.fields import INDEX_NAME, TEXT
+from service.server.bodies.fields import (
+    INDEX_NAME,
+    TEXT,
+    AreaIn,
+    Body,
+    Identifier,
+    Place,
+    QueryIn,
+    Source,
+    Span,
+    optional_text,
+)
 from service.server.bodies.large import BoundedRoute
-from service.server.bodies.names import Identifier, optional_text
-from service.server.bodies.query import Place, QueryIn, Source, Span
 from service.server.edge import rights
 from service.server.edge.errors import written
 from service.server.routes import inference

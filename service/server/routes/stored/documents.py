@@ -18,11 +18,19 @@ from service.errors import InvalidError, NotFoundError, OvertakenError, VersionE
 from service.index.query.filters import Filter, compile_filter
 from service.index.rows import fields, versions
 from service.keys.file import Right
-from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.fields import TEXT, valid_text
-from service.server.bodies.names import DocumentId, Identifier, Name, NewIdentifier, optional_text
-from service.server.bodies.query import Place, QueryIn
+from service.server.bodies.fields import (
+    TEXT,
+    Body,
+    DocumentId,
+    Identifier,
+    Name,
+    NewIdentifier,
+    Place,
+    QueryIn,
+    optional_text,
+    valid_text,
+)
 from service.server.edge import rights
 from service.server.edge.bodies import ROOM
 from service.server.edge.errors import NativeError, documented, written
@@ -135,12 +143,6 @@ class DuplicatesOut(BaseModel):
 
     position: int = Field(description="of the document in the request, from 0")
     duplicates: list[DuplicateOut] = Field(max_length=MOST_MATCHES)
-
-
-class DuplicateError(NativeError):
-    """The index has near-duplicates of these documents; nothing is written."""
-
-    duplicates: list[DuplicatesOut]
 
 
 def duplicates_refused(near: list[dict[str, Any]]) -> Response:

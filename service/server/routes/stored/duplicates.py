@@ -9,8 +9,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.names import Name
-from service.server.bodies.query import QueryIn, Span
+from service.server.bodies.fields import Name, QueryIn, Span
 from service.server.edge import rights
 from service.server.edge.errors import written
 from service.server.routes import inference

@@ -10,10 +10,8 @@ from pydantic import BaseModel, BeforeValidator, Field
 from service.errors import NotFoundError
 from service.index.rows.fields import FieldType
 from service.keys.file import Right
-from service.server.bodies.body import Body
-from service.server.bodies.fields import FIELD_NAME, INDEX_NAME, REVISION
+from service.server.bodies.fields import FIELD_NAME, INDEX_NAME, REVISION, Body, Name
 from service.server.bodies.large import BoundedRoute
-from service.server.bodies.names import Name
 from service.server.edge import rights
 from service.server.edge.errors import documented
 from service.server.routes import inference

@@ -14,10 +14,8 @@ from docsplit.ranking.references import Pattern, Rule
 from service.errors import InvalidError, NotFoundError
 from service.index.rows.fields import KEY_CHARACTERS
 from service.keys.file import Right
-from service.server.bodies.body import Body
 from service.server.bodies.encoding import json_response
-from service.server.bodies.fields import valid_text
-from service.server.bodies.names import DocumentId, Name
+from service.server.bodies.fields import Body, DocumentId, Name, valid_text
 from service.server.edge import rights
 from service.server.edge.errors import documented, written
 from service.server.routes import inference

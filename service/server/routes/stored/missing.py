@@ -11,8 +11,7 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field
 
 from service.server.bodies.encoding import json_response
-from service.server.bodies.names import Name
-from service.server.bodies.query import Source
+from service.server.bodies.fields import Name, Source
 from service.server.edge import deadline, rights
 from service.server.edge.errors import written
 from service.server.routes import inference

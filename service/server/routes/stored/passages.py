@@ -10,11 +10,9 @@ from fastapi.responses import Response
 from pydantic import BaseModel, Field, model_validator
 
 from service.index.query.filters import Filter
-from service.server.bodies.areas import AreaIn
 from service.server.bodies.encoding import json_response, stored_object
-from service.server.bodies.fields import INDEX_NAME
+from service.server.bodies.fields import INDEX_NAME, AreaIn, QueryIn, Span
 from service.server.bodies.large import BoundedRoute
-from service.server.bodies.query import QueryIn, Span
 from service.server.edge import rights
 from service.server.edge.errors import written
 from service.server.routes import inference
