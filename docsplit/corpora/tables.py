@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Collection, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -119,16 +119,12 @@ def _held(value: pa.Scalar) -> Any:
 
 
 def _json(path: Path) -> Iterator[tuple[str, Row]]:
-    first = next((line for _, line in lines(path) if not line.isspace()), "")
-    found = (
-        ((f"{path}: item {at}", item) for at, item in enumerate(_parsed(path, 1, content(path)), 1))
-        if first.lstrip().startswith("[")
-        else (
-            (f"{path}:{at}", _parsed(path, at, one.rstrip()))
-            for at, one in lines(path)
-            if one.strip()
-        )
-    )
+    filled = ((at, line) for at, line in lines(path) if not line.isspace())
+    first = [*islice(filled, 1)]
+    found = ((f"{path}:{at}", _parsed(path, at, one.rstrip())) for at, one in chain(first, filled))
+    if first and first[0][1].lstrip().startswith("["):
+        items = enumerate(_parsed(path, 1, content(path)), 1)
+        found = ((f"{path}: item {at}", item) for at, item in items)
     for where, row in found:
         if not isinstance(row, dict):
             raise DataError(f"{where}: expected an object with fields, found {type(row).__name__}")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from features.files.texts import Texts
 from service.embedding import charges
 from service.embedding.background import BackgroundEmbedder
 from service.embedding.batching import clients
-from service.embedding.batching.clients import Client, overflow
+from service.embedding.batching.clients import Client, Quota
 from service.embedding.embedder import Embedded, Embedder
 from service.errors import OverloadedError
 from service.index.store import Store
@@ -69,7 +68,7 @@ class Uploads:
         folder = None if "://" in store.path else Path(store.path, "scratch")
         self.spool = Spool(folder, capacity)
         self.texts = Texts(folder, ocr)
-        self._places: Counter[Client] = Counter()
+        self._places = Quota(MOST_JOBS)
         self._seconds = 10.0
         runner.register(
             Kind("files", lambda _, state: metrics.jobs.labels("files", state).inc(), LOST, STOPPED)
@@ -87,24 +86,23 @@ class Uploads:
             UnavailableError: the disk fails.
         """
         client = clients.current()
-        total = self._places.total()
-        if overflow(MOST_JOBS, total, self._places[client], 1) > 0:
+        if self._places.overflow(client, 1) > 0:
             raise OverloadedError(
                 max(1.0, self._seconds),
                 "overloaded: too many uploads of this client, or of all clients, are arriving or "
                 "wait for a reader; try again",
             )
-        self._places[client] += 1
+        self._places.add(client, 1)
         try:
             return await self.spool.open(client, anywhere=anywhere)
         except BaseException:
-            self._leave(client)
+            self._places.add(client, -1)
             raise
 
     def close_upload(self, upload: Upload) -> None:
         """Remove the files of an upload, and give its place to others."""
         upload.close()
-        self._leave(upload.client)
+        self._places.add(upload.client, -1)
 
     async def begin(
         self,
@@ -153,8 +151,3 @@ class Uploads:
 
         name = upload.client.name
         return await self._runner.begin(Task("files", options.index, name, progress, work, ended))
-
-    def _leave(self, client: Client) -> None:
-        self._places[client] -= 1
-        if not self._places[client]:
-            del self._places[client]

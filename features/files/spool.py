@@ -6,7 +6,6 @@ The files have no names: the system removes them when the process ends, however 
 from __future__ import annotations
 
 import tempfile
-from collections import Counter
 from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
@@ -15,7 +14,7 @@ from typing import IO, ParamSpec, TypeVar
 import structlog
 
 from service import executors, temporary
-from service.embedding.batching.clients import Client, overflow
+from service.embedding.batching.clients import Client, Quota
 from service.errors import OverloadedError, UnavailableError, errno_name
 
 log = structlog.get_logger("docsplit.uploads")
@@ -29,19 +28,17 @@ _CHUNK = 1 << 20
 _RETRY_SECONDS = 30.0
 
 
-class Spool:
-    """The disk space for all uploads of a process: limited, and shared among clients.
+class Spool(Quota):
+    """The disk space for all uploads of a process.
 
     Args:
         folder: holds the files; None takes the system's folder for temporary files.
-        capacity: bytes of all uploads; see ``overflow`` for a client's part.
+        capacity: bytes of all uploads.
     """
 
     def __init__(self, folder: Path | None, capacity: int) -> None:
-        self.total = 0
+        super().__init__(capacity)
         self.folder = folder
-        self._capacity = capacity
-        self._held: Counter[Client] = Counter()
 
     async def open(self, client: Client, *, anywhere: bool = False) -> Upload:
         """An empty upload of a client.
@@ -61,21 +58,13 @@ class Spool:
         Raises:
             OverloadedError: there is no room for ``amount`` more bytes of this client.
         """
-        if overflow(self._capacity, self.total, self._held[client], amount) > 0:
+        if self.overflow(client, amount) > 0:
             raise OverloadedError(
                 _RETRY_SECONDS,
                 "overloaded: the uploaded files of this client, or of all clients, leave no disk "
                 "space for this upload (max_upload_disk_bytes); send less, or try again",
             )
-        self.total += amount
-        self._held[client] += amount
-
-    def release(self, client: Client, amount: int) -> None:
-        """Give reserved space back."""
-        self.total -= amount
-        self._held[client] -= amount
-        if not self._held[client]:
-            del self._held[client]
+        self.add(client, amount)
 
     def _opened(self, client: Client, anywhere: bool) -> Upload:
         try:
@@ -173,7 +162,7 @@ class Upload:
     def close(self) -> None:
         """Remove the files and give their space back."""
         _close(self._file)
-        self._spool.release(self.client, self._reserved)
+        self._spool.add(self.client, -self._reserved)
         self._reserved = 0
 
     def _append(self, data: bytes) -> None:

@@ -1,5 +1,6 @@
 """The clients of the service, and the share of each in what they use together."""
 
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -58,3 +59,23 @@ def overflow(capacity: int, total: int, held: int, amount: int) -> int:
     """
     free = capacity - total - amount
     return held + amount - free
+
+
+class Quota:
+    """What all clients hold together: limited, and shared among them as ``overflow`` says."""
+
+    def __init__(self, capacity: int) -> None:
+        self.capacity = capacity
+        self.total = 0
+        self._held: Counter[Client] = Counter()
+
+    def overflow(self, client: Client, amount: int) -> int:
+        """Amount that must leave before the client may add ``amount``; 0 or less if none must."""
+        return overflow(self.capacity, self.total, self._held[client], amount)
+
+    def add(self, client: Client, amount: int) -> None:
+        """Count what a client takes, or gives back if the amount is negative."""
+        self.total += amount
+        self._held[client] += amount
+        if not self._held[client]:
+            del self._held[client]

@@ -310,8 +310,17 @@ class Form:
 
 
 @dataclass(frozen=True, slots=True)
+class Snippet:
+    """Characters ``[start, end)`` of a document, in code points."""
+
+    start: int
+    end: int
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
 class Passage:
-    """A window of a document.
+    """A window of a document, in the shape of an answer.
 
     Attributes:
         start: first character of the window, in code points.
@@ -319,10 +328,9 @@ class Passage:
         score: that ranks it.
         cosine: to the query.
         words: share of the query's words that it contains, by weight, 0 to 1.
-        snippet: characters ``[start, end)`` of its part that fits the query's words best.
-        text: of that part.
-        page: of the part's weightiest word, from 1; None if the document has no pages.
+        page: of the snippet's weightiest word, from 1; None if the document has no pages.
         heading: the last one up to that word; None if there is none.
+        snippet: its part that fits the query's words best.
     """
 
     start: int
@@ -330,10 +338,9 @@ class Passage:
     score: float
     cosine: float
     words: float
-    snippet: tuple[int, int]
-    text: str
     page: int | None
     heading: str | None
+    snippet: Snippet
 
 
 @dataclass(frozen=True, slots=True)
@@ -533,15 +540,7 @@ def _found(rows: pa.Table, scored: Mapping[str, Scored], asked: Asked, form: For
         if one is None or one.digest != row["digest"]:
             continue
         passages = _passages(row["text"], known or NONE, one, asked, form)
-        found.append(
-            Found(
-                id=row["id"],
-                title=row["title"],
-                metadata=row["metadata"],
-                cosine=float(cosine),
-                passages=passages,
-            )
-        )
+        found.append(Found(row["id"], row["title"], row["metadata"], float(cosine), passages))
     return found
 
 
@@ -572,19 +571,7 @@ def _passages(text: str, known: Outline, scored: Scored, asked: Asked, form: For
         weights, blank = asked.terms.weights, last - first - len(text[first:last].lstrip())
         said = placed(text[first:last], weights.keys())
         at = first + max(said, key=lambda one: weights[one[0]], default=("", blank))[1]
-        each = (scored.scores, scored.cosines, scored.shares)
-        score, cosine, share = (float(of[place]) for of in each)
-        found.append(
-            Passage(
-                start=start,
-                end=end,
-                score=score,
-                cosine=cosine,
-                words=share,
-                snippet=(first, last),
-                text=text[first:last],
-                page=known.page(at),
-                heading=known.heading(at),
-            )
-        )
+        each = (float(of[place]) for of in (scored.scores, scored.cosines, scored.shares))
+        snippet = Snippet(first, last, text[first:last])
+        found.append(Passage(start, end, *each, known.page(at), known.heading(at), snippet))
     return found

@@ -8,7 +8,6 @@ from __future__ import annotations
 import asyncio
 import re
 import time
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -17,7 +16,7 @@ from starlette.types import Message, Receive, Scope
 
 from service import memory, precedence
 from service.embedding.batching import clients
-from service.embedding.batching.clients import overflow
+from service.embedding.batching.clients import Quota
 from service.errors import (
     MediaTypeError,
     OverloadedError,
@@ -62,17 +61,11 @@ class FullError(OverloadedError):
         )
 
 
-class Inflight:
-    """Memory reserved for requests in progress: limited, and shared among clients.
-
-    Args:
-        capacity: bytes for all requests; see ``overflow`` for a client's part.
-    """
+class Inflight(Quota):
+    """Bytes of memory reserved for requests in progress."""
 
     def __init__(self, capacity: int) -> None:
-        self.total = 0
-        self.capacity = capacity
-        self._held: Counter[clients.Client] = Counter()
+        super().__init__(capacity)
         self._seconds = 0.0
 
     @contextmanager
@@ -86,20 +79,16 @@ class Inflight:
 
     def take(self, client: clients.Client, amount: int) -> None:
         """Raise ``FullError`` if there is no room for ``amount`` more bytes."""
-        too_much = overflow(self.capacity, self.total, self._held[client], amount)
+        too_much = self.overflow(client, amount)
         if too_much > 0:
             # Little's law: bytes held / seconds held = bytes released per second
             wait = self._seconds * too_much / max(self.total, 1)
             raise FullError(max(1.0, min(wait, self._seconds)))
-        self.total += amount
-        self._held[client] += amount
+        self.add(client, amount)
 
     def give(self, client: clients.Client, amount: int, seconds: float) -> None:
         """Give back ``amount`` bytes that a request has held for ``seconds``."""
-        self.total -= amount
-        self._held[client] -= amount
-        if not self._held[client]:
-            del self._held[client]
+        self.add(client, -amount)
         self._seconds += 0.1 * (seconds - self._seconds) if self._seconds else seconds
 
 

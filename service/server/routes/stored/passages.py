@@ -117,21 +117,5 @@ def _document(found: Found) -> dict[str, Any]:
         "cosine": found.cosine,
         "title": found.title,
         "metadata": stored_object(found.metadata),
-        "passages": [
-            {
-                "start": passage.start,
-                "end": passage.end,
-                "score": passage.score,
-                "cosine": passage.cosine,
-                "words": passage.words,
-                "page": passage.page,
-                "heading": passage.heading,
-                "snippet": {
-                    "start": passage.snippet[0],
-                    "end": passage.snippet[1],
-                    "text": passage.text,
-                },
-            }
-            for passage in found.passages
-        ],
+        "passages": found.passages,
     }
