@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -12,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from service import executors
-from service.bulk.command_settings import load_settings
+from service.bulk.command_settings import load_settings, parser_of
 from service.bulk.stores import faults, index_name, open_indexes, root_of
 from service.bulk.verifying import Finding, Report, verify
 from service.errors import NotFoundError
@@ -25,17 +24,11 @@ if TYPE_CHECKING:
 
 
 def main(arguments: Sequence[str], flags: list[str]) -> int:
-    """Check the store.
-
-    Returns:
-        Exit status: 0 when every row can be read and matches its checksums, else 1.
-    """
-    parser = argparse.ArgumentParser(
-        "docsplit-index check",
-        description="Read every row of the whole store, or only of the index NAME, verify its "
+    """Check the store; the exit status is 0 when each row can be read and matches its checksums."""
+    parser = parser_of(
+        "check",
+        "Read every row of the whole store, or only of the index NAME, verify its "
         "checksums, and name what is damaged. It changes nothing; services may run.",
-        epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
-        allow_abbrev=False,
     )
     parser.add_argument("name", nargs="?", metavar="NAME", help="of the index; all without it")
     parser.add_argument("--json", action="store_true", help="print one JSON object")

@@ -36,6 +36,16 @@ def separate(arguments: Sequence[str]) -> tuple[list[str], list[str]]:
     return own, flags
 
 
+def parser_of(name: str, description: str) -> argparse.ArgumentParser:
+    """The parser of ``docsplit-index NAME``; ``load_settings`` reads its flags of settings."""
+    return argparse.ArgumentParser(
+        f"docsplit-index {name}",
+        description=description,
+        epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
+        allow_abbrev=False,
+    )
+
+
 def load_settings(arguments: list[str], program: str = "docsplit-index") -> Settings:
     """Read the settings and configure the logs; raises like ``service.configuration.load``.
 

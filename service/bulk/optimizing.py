@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import json
 import sys
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 
-from service.bulk.command_settings import load_settings
+from service.bulk.command_settings import load_settings, parser_of
 from service.bulk.progress import IndexProgress
 from service.bulk.stores import index_name, writable
 from service.errors import CommandError
@@ -48,17 +47,11 @@ class Condition:
 
 
 def main(arguments: Sequence[str], flags: list[str]) -> int:
-    """Optimize an index.
-
-    Returns:
-        Exit status: 0.
-    """
-    parser = argparse.ArgumentParser(
-        "docsplit-index optimize",
-        description="Do the maintenance of an index now: merge small files, update and build its "
+    """Optimize an index."""
+    parser = parser_of(
+        "optimize",
+        "Do the maintenance of an index now: merge small files, update and build its "
         "indexes, and remove former versions that no reader needs. Services may run and write.",
-        epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
-        allow_abbrev=False,
     )
     parser.add_argument("name", help="of the index, or an alias")
     parser.add_argument(
@@ -79,21 +72,26 @@ def main(arguments: Sequence[str], flags: list[str]) -> int:
 
 
 async def _run(settings: Settings, name: str, rebuild: bool) -> tuple[Condition, Condition]:
+    async with _work(settings, name) as (indexes, name, show):
+        index = await indexes.open(name)
+        before = await condition(index)
+        await optimize(indexes, name, index, show, every=True, rebuild=rebuild)
+        return before, await condition(index)
+
+
+@asynccontextmanager
+async def _work(
+    settings: Settings, name: str
+) -> AsyncIterator[tuple[Indexes, str, Callable[[str], None]]]:
+    """The indexes of the store, the own name of one, and what shows the steps of the work on it."""
     async with writable(settings) as store:
         from service.index.rows.keyed import resolve
 
         indexes = await store.indexes()
-        name = await resolve(indexes, name)
-        index = await indexes.open(name)
-        before = await condition(index)
+        own = await resolve(indexes, name)
         with IndexProgress(Console(stderr=True)) as progress:
-
-            def show(what: str) -> None:
-                progress.step(f"{name}: {what}")
-
-            await optimize(indexes, name, index, show, every=True, rebuild=rebuild)
+            yield indexes, own, lambda what: progress.step(f"{own}: {what}")
             progress.ended()
-        return before, await condition(index)
 
 
 async def optimize(
@@ -148,18 +146,12 @@ async def _leased(indexes: Indexes, lease: str, step: Callable[[str], None]) -> 
 
 
 def erase_main(arguments: Sequence[str], flags: list[str]) -> int:
-    """Remove what was deleted from the disk.
-
-    Returns:
-        Exit status: 0.
-    """
-    parser = argparse.ArgumentParser(
-        "docsplit-index erase",
-        description="Remove deleted and replaced texts of an index from the disk now: write the "
+    """Remove what was deleted from the disk."""
+    parser = parser_of(
+        "erase",
+        "Remove deleted and replaced texts of an index from the disk now: write the "
         "files that hold them again, build all indexes again, and remove all former versions. "
         "Services may run; a search that began before may fail.",
-        epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
-        allow_abbrev=False,
     )
     parser.add_argument("name", help="of the index, or an alias")
     parser.add_argument("--json", action="store_true", help="print one JSON object")
@@ -179,24 +171,15 @@ def erase_main(arguments: Sequence[str], flags: list[str]) -> int:
 
 async def _erase(settings: Settings, name: str) -> dict[str, int]:
     """The number of files that were written again, by generation."""
-    async with writable(settings) as store:
+    found = {}
+    async with _work(settings, name) as (indexes, name, show):
         from service.index.maintenance import erase
-        from service.index.rows.keyed import resolve
 
-        indexes = await store.indexes()
-        name = await resolve(indexes, name)
-        found = {}
-        with IndexProgress(Console(stderr=True)) as progress:
-
-            def show(what: str) -> None:
-                progress.step(f"{name}: {what}")
-
-            for generation in await indexes.generations(name):
-                table = generation.index.table.name
-                async with _leased(indexes, table, show):
-                    found[table] = await erase(indexes, name, generation.index, show)
-            progress.ended()
-        return found
+        for generation in await indexes.generations(name):
+            table = generation.index.table.name
+            async with _leased(indexes, table, show):
+                found[table] = await erase(indexes, name, generation.index, show)
+    return found
 
 
 async def condition(index: Index) -> Condition:

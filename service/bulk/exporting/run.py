@@ -18,7 +18,7 @@ import pyarrow as pa
 from rich.console import Console
 
 from service import executors
-from service.bulk.command_settings import load_settings
+from service.bulk.command_settings import load_settings, parser_of
 from service.bulk.exporting import destination as files
 from service.bulk.exporting.destination import Damage, Destination, Manifest, Plan
 from service.bulk.progress import IndexProgress
@@ -353,22 +353,12 @@ FILE_ROWS = 100_000
 
 
 def main(arguments: Sequence[str], flags: list[str]) -> int:
-    """Export an index.
-
-    Args:
-        arguments: of the command.
-        flags: of settings.
-
-    Returns:
-        Exit status: 0 when every document is exported, 1 when damaged ones are left out.
-    """
-    parser = argparse.ArgumentParser(
-        "docsplit-index export",
-        description="Write an index to a folder as Parquet or Arrow files with vectors, texts, "
+    """Export an index; the exit status is 1 when damaged documents are left out."""
+    parser = parser_of(
+        "export",
+        "Write an index to a folder as Parquet or Arrow files with vectors, texts, "
         "metadata and links, and a manifest. Services may run and write: the export has the state "
         "of its beginning. Repeat the command to continue an interrupted export.",
-        epilog="Further flags are docsplit-serve's, such as --index-path and --bundle.",
-        allow_abbrev=False,
     )
     parser.add_argument("name", help="of the index, or an alias")
     parser.add_argument("destination", type=Path, help="a new or empty folder")
@@ -392,7 +382,6 @@ def main(arguments: Sequence[str], flags: list[str]) -> int:
 
 
 async def _export(settings: Settings, name: str, given: argparse.Namespace) -> int:
-
     console = Console(stderr=True)
     indexes, name, index = await opened(settings, name)
     plan = Plan(
