@@ -4,7 +4,7 @@ import gc
 from importlib import import_module
 
 from docsplit.engines.telemetry import block_telemetry
-from features.page import folder
+from features.page import pages
 
 # imports make no garbage, and passes over them take time
 gc.disable()
@@ -27,8 +27,8 @@ for name in (
     "service.bulk.verifying",
 ):
     import_module(name)
-folder.load("swagger", "docs")
-folder.load("ui", "page")
+pages.load("swagger", "docs")
+pages.load("ui", "page")
 # a collection would touch, and so copy, the memory that all services share
 gc.freeze()
 gc.enable()

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
+from typing import Any
 
+from fastapi import Request
 from python_multipart.exceptions import FormParserError
 from python_multipart.multipart import MultipartParser, parse_options_header
 
@@ -104,6 +106,22 @@ class _Parts:
 
     def _end(self) -> None:
         self.whole = True
+
+
+def documented(field: str, files: dict[str, Any]) -> dict[str, Any]:
+    """What OpenAPI says of a form with one field."""
+    form = {"type": "object", "properties": {field: files}, "required": [field]}
+    content = {"multipart/form-data": {"schema": form}}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+async def send_to(upload: Upload, request: Request, most_bytes: int, most_files: int) -> None:
+    """Write the files of a request to an upload; raises like ``receive``."""
+    headers = request.headers
+    if (stated := headers.get("content-length", "")).isdecimal():
+        upload.reserve(int(stated))
+    kind = headers.get("content-type", "")
+    await receive(request.stream(), kind, upload, most_bytes, most_files)
 
 
 async def receive(

@@ -22,26 +22,14 @@ router = APIRouter(tags=["embed"])
 
 _TURN = Turn("readings of files")
 
-_FORM: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "file": {
-                            "type": "string",
-                            "format": "binary",
-                            "description": "the end of its name says of which kind it is",
-                        }
-                    },
-                    "required": ["file"],
-                }
-            }
-        },
-    }
-}
+_FORM = form.documented(
+    "file",
+    {
+        "type": "string",
+        "format": "binary",
+        "description": "the end of its name says of which kind it is",
+    },
+)
 
 
 class HeadingOut(BaseModel):
@@ -83,14 +71,10 @@ async def read_file(request: Request) -> Response:
         raise UnavailableError("the service is stopping: send the file again in a moment")
     _TURN.check_room()
     uploads = uploads_of(request)
-    headers = request.headers
     # the route must work where no volume for indexes is mounted
     upload = await uploads.open(anywhere=True)
     try:
-        if (stated := headers.get("content-length", "")).isdecimal():
-            upload.reserve(int(stated))
-        kind, most = headers.get("content-type", ""), service.settings.max_file_bytes
-        await form.receive(request.stream(), kind, upload, most, 1)
+        await form.send_to(upload, request, service.settings.max_file_bytes, 1)
         async with deadline.within(request), _TURN.taken():
             content = await uploads.texts.read(upload)
     finally:

@@ -32,28 +32,16 @@ router = APIRouter(
     dependencies=[Depends(rights.of_index)],
 )
 
-_FORM: dict[str, Any] = {
-    "requestBody": {
-        "required": True,
-        "content": {
-            "multipart/form-data": {
-                "schema": {
-                    "type": "object",
-                    "properties": {
-                        "files": {
-                            "type": "array",
-                            "minItems": 1,
-                            "maxItems": form.MOST_FILES,
-                            "items": {"type": "string", "format": "binary"},
-                            "description": "the name of each file is the id of its document",
-                        }
-                    },
-                    "required": ["files"],
-                }
-            }
-        },
-    }
-}
+_FORM = form.documented(
+    "files",
+    {
+        "type": "array",
+        "minItems": 1,
+        "maxItems": form.MOST_FILES,
+        "items": {"type": "string", "format": "binary"},
+        "description": "the name of each file is the id of its document",
+    },
+)
 
 _RESPONSES: dict[int | str, dict[str, Any]] = {
     202: {
@@ -135,14 +123,10 @@ async def upload_files(
         index = await (await service.store.indexes()).writable(name)
         encoder = inference.encoder_of_index(request, index)
         running = await inference.running_of(service, encoder)
-    headers = request.headers
     uploads = uploads_of(request)
     upload = await uploads.open()
     try:
-        if (stated := headers.get("content-length", "")).isdecimal():
-            upload.reserve(int(stated))
-        kind, most = headers.get("content-type", ""), service.settings.max_file_bytes
-        await form.receive(request.stream(), kind, upload, most)
+        await form.send_to(upload, request, service.settings.max_file_bytes, form.MOST_FILES)
     except BaseException:
         uploads.close_upload(upload)
         raise

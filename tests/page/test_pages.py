@@ -13,8 +13,7 @@ import httpx
 import pytest
 from starlette.responses import PlainTextResponse
 
-from features.page.folder import load
-from features.page.pages import Pages
+from features.page.pages import Pages, load
 from service.configuration import load as load_settings
 from tests.conftest import ROOT
 
