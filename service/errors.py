@@ -20,7 +20,6 @@ class ServiceError(Exception):
         headers: sent with the answer.
 
     Attributes:
-        status: HTTP status.
         kind: ``error_type`` of the native dialect.
         openai: ``type`` of the OpenAI dialect.
 

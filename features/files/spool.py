@@ -44,7 +44,6 @@ class Spool(Quota):
         """An empty upload of a client.
 
         Args:
-            client: who sends it.
             anywhere: if the folder fails, another one for temporary files may hold it.
 
         Raises:

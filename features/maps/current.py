@@ -54,7 +54,6 @@ class Current:
     """The documents of an index on its map.
 
     Attributes:
-        index: the generation.
         ids: in ascending order.
         positions: ``[n, 2]``.
         topic: of each document, a position in ``map.topics`` or -1, ``[n]``.

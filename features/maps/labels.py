@@ -105,7 +105,6 @@ class MapLabels:
         Args:
             places: of the documents in ``current.ids``, ``[n]``.
             training: names the network; another one has another name.
-            network: reads vectors of the bundle of the index.
         """
         key = (current.index.table.name, training)
         hashes = await executors.STORE.run(_hashes, current, places)

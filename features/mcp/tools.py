@@ -58,7 +58,6 @@ class Caller:
     Its key, rates, limits and deadline hold for them.
 
     Attributes:
-        app: the routes below the middleware of /mcp.
         scope: of the request, with its key, rights and deadline.
     """
 

@@ -36,7 +36,6 @@ class Encoded:
     """The results for some texts.
 
     Attributes:
-        encodings: by id.
         refused: a line for each text that could not be embedded.
         tokens: number of embedded tokens, without special tokens.
     """

@@ -35,9 +35,6 @@ class Finding:
 
     Attributes:
         table: database and table, such as ``indexes/papers.0123456789ab.89abcdef``.
-        what: the fault.
-        document: its id.
-        part: the damaged part of the document.
     """
 
     table: str

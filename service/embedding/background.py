@@ -28,9 +28,7 @@ class BackgroundEmbedder:
     The vectors are stored or train a head, so the cache returns only vectors that are sure.
 
     Args:
-        embedder: embeds documents, with or without a cache.
         prompt: text before every window.
-        report: receives every batch.
         exclusive: no request uses the engine, so batches have their largest size.
         client: that the work is for; work for ``BACKGROUND`` is charged to no key.
         truncate: see ``Embedder.embed``.

@@ -59,7 +59,6 @@ class DocumentWindow(Window):
 
     Attributes:
         vector: float32 ``[dimensions]``, unit length; None until computed.
-        source: origin of the vector.
     """
 
     vector: Vectors | None = None
@@ -188,8 +187,6 @@ class CachedVectors:
     """Vectors of windows from the cache; the batcher computes those that are missing.
 
     Args:
-        cache: vectors of windows seen before.
-        batcher: computes windows.
         tenants: decides which clients share entries of the cache.
     """
 
@@ -253,9 +250,6 @@ class Embedder:
         max_document_tokens: longer documents are refused unless they are truncated.
         workers: number of tokenising threads.
         weighing: of the bundle: gives the windows of a document their weights.
-
-    Attributes:
-        tokenising: the tokenising threads.
     """
 
     def __init__(

@@ -41,7 +41,6 @@ class Reranker:
 
     Args:
         tokenizer: of the re-ranker's bundle.
-        batcher: computes windows, in one queue with the encoder's.
         max_document_tokens: longer documents are refused unless they are truncated.
     """
 

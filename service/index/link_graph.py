@@ -115,13 +115,7 @@ MOST_READ = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Graph:
-    """The links of one index from one source.
-
-    Attributes:
-        index: contains the documents.
-        held: the found links of all indexes.
-        source: of the links.
-    """
+    """The links of one index from one source."""
 
     index: Index
     held: FoundLinks
@@ -372,10 +366,7 @@ class Entry:
 
     Attributes:
         id: of the other document.
-        direction: whether the document cites the other one, or is cited by it.
         title: of the other document; None if it has none or does not exist.
-        exists: whether the index has the other document.
-        given: whether a user gave the link.
         found: the places in the text of the citing document; None if there are none.
     """
 

@@ -75,7 +75,6 @@ class Encoder:
         reranking: a re-ranker to run in one queue with this encoder.
         default: whether it serves requests that name no bundle. Only its start measures the
             fastest threads, streams and batch size: later, others compute at the same time.
-        failed: whether the engine did not start.
 
     Raises:
         ChoiceError: no engine can meet the settings on this machine.

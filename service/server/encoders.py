@@ -139,7 +139,6 @@ class Encoders:
 
     Attributes:
         default: serves requests that name no model; its owner loads it, and this class the others.
-        reranking: the re-ranker; None if the settings name none.
 
     Raises:
         ChoiceError: no engine can meet the settings on this machine.

@@ -395,9 +395,7 @@ class Lines:
     """Embeds texts of one request.
 
     Attributes:
-        service: of this process.
         encoder: the bundle that embeds the texts.
-        options: of the request.
         seconds: that each batch may take, the waiting for room in the queue included.
         usage: documents, windows, cached windows and tokens so far.
     """

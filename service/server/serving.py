@@ -166,11 +166,7 @@ def work(
     """Serve until the supervisor stops this worker; then end the process.
 
     Args:
-        settings: for this worker.
         revisions: the revisions that the bundles must have.
-        listener: a bound socket.
-        folder: for the workers' own sockets.
-        number: identifies the worker.
     """
     for handled in _SIGNALS:
         signal.signal(handled, signal.SIG_IGN)

@@ -55,7 +55,6 @@ class Child:
     """A worker from the supervisor's view.
 
     Attributes:
-        process: the worker.
         pipe: carries signals to the worker, and signs of life in both directions.
         sent: how many signals it has received.
         asked: time of the last request for a sign of life, on ``time.monotonic``'s clock.
@@ -156,8 +155,6 @@ class Supervisor:
 
     Args:
         revisions: of the bundles; a worker that finds others does not serve.
-        listener: a bound socket, which the workers share.
-        folder: an empty folder for the workers' own sockets.
     """
 
     def __init__(
@@ -246,8 +243,6 @@ class Scrape:
 
     Args:
         folder: each worker has a Unix socket here; no other user may have access.
-        worker: number of this worker.
-        registry: metrics of this worker.
     """
 
     def __init__(self, folder: Path, worker: int, registry: CollectorRegistry) -> None:

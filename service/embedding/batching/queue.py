@@ -88,7 +88,6 @@ class Job:
         windows: token ids of each window.
         deadline: on the queue's clock; the queue drops the job after it.
         done: called with the error, or with None once the last vector has arrived.
-        client: the client of the request.
         model: the graph that computes the windows; batches hold windows of one model.
         vectors: results by window.
         left: number of windows without a result.

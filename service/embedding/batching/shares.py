@@ -46,7 +46,6 @@ class Shares:
 
         Args:
             weight: its part of the cores, relative to the others'.
-            waiting: whether it has work that is in no batch yet.
         """
         share = Share(self, weight, waiting)
         with self._changed:
@@ -104,7 +103,6 @@ class Share:
     """A bundle's share, see ``Shares.join``.
 
     Attributes:
-        time: its virtual time.
         expected: processor seconds of its next batch.
         spent: processor seconds of all its batches.
     """

@@ -16,7 +16,6 @@ class Answer:
 
     Attributes:
         start: ASGI message ``http.response.start``.
-        body: body of the answer.
         usage: counts of the request.
     """
 

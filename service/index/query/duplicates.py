@@ -33,7 +33,6 @@ class Match:
     """A near-duplicate of a document.
 
     Attributes:
-        hit: the document.
         resemblance: share of the shingles of either document that both have, 0 to 1.
         containment: share of the shorter document's shingles that the other has, 0 to 1.
         differs: characters ``[start, end)`` of its windows that the other document lacks.

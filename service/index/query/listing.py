@@ -158,7 +158,6 @@ class Many:
 
     Attributes:
         documents: with text, or None if the caller did not ask for texts, in the order of the ids.
-        missing: ids of no document.
         damaged: ids of documents that do not match their checksums.
         remaining: ids of documents for which the answer has no room.
     """

@@ -44,7 +44,6 @@ class Asked:
     """A query by passages.
 
     Attributes:
-        terms: words of the query.
         documents: number of documents of the answer.
         column: that the words of documents are read from; None if they do not count.
     """
@@ -74,7 +73,6 @@ class Scored:
         digest: value of the column ``digest`` beside the windows.
         ends: one past the last character of each window.
         scores: of the windows, float32 ``[windows]``; so are the others.
-        cosines: to the query.
         shares: of the query's words; 0 if the words were not read.
     """
 
@@ -296,13 +294,7 @@ _REST = (Part.STATE, Part.VECTOR, Part.HEAD, Part.TEXT)
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """What an answer holds of each document.
-
-    Attributes:
-        documents: most documents.
-        passages: most passages of each.
-        characters: most characters of a snippet.
-    """
+    """What an answer holds of each document."""
 
     documents: int
     passages: int
@@ -324,9 +316,7 @@ class Passage:
 
     Attributes:
         start: first character of the window, in code points.
-        end: one past its last.
         score: that ranks it.
-        cosine: to the query.
         words: share of the query's words that it contains, by weight, 0 to 1.
         page: of the snippet's weightiest word, from 1; None if the document has no pages.
         heading: the last one up to that word; None if there is none.

@@ -33,7 +33,6 @@ class Found:
 
     Attributes:
         row: position in the table at the time of the search.
-        digest: value of the column ``digest``.
         words: those stored; None if they are missing, damaged or not read.
     """
 

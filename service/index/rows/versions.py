@@ -30,7 +30,6 @@ class Standing:
 
     Attributes:
         updated: when it was written or deleted, in microseconds since the epoch.
-        deleted: whether it is deleted.
         digest: of its content; empty if the caller did not ask for it.
     """
 

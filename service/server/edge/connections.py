@@ -59,7 +59,6 @@ class Limits:
         read_seconds: in which a client must take some of the answer that waits for it.
         connections: most open ones; a new one closes the one that has been idle longest.
         closed: counts connections that the service closed early, by reason.
-        open: all connections.
         idle: connections without a request in progress, the longest idle first.
     """
 

@@ -140,11 +140,7 @@ def written(
     """Arguments of a route that writes the JSON of its answer itself, faster than FastAPI does.
 
     Args:
-        model: describes the answer 200.
         statuses: of errors, see ``documented``.
-        said: what 200 means.
-        dialect: the body of errors.
-        more: further answers.
     """
     answer = {"model": model} | ({} if said is None else {"description": said})
     responses = {200: answer, **more, **documented(*statuses, dialect=dialect)}

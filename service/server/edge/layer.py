@@ -89,8 +89,6 @@ class Exchange:
     """A request and its answer, which it sends in parts, with the headers of every answer.
 
     Attributes:
-        headers: of the request.
-        id: of the request.
         status: of the answer; 0 before it begins.
         ready: when the answer was ready, on the monotonic clock; None before.
         room: the memory of the request; an answer without room becomes 429.

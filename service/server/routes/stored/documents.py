@@ -306,8 +306,6 @@ def mismatch(
     """The answer to a write whose condition does not hold.
 
     Args:
-        error: names the documents.
-        ids: ids of all documents of the request.
         wanted: conditions of an upsert, by id; None for the document of a path.
     """
     places = {name: position for position, name in enumerate(ids)}
