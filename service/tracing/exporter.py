@@ -30,11 +30,14 @@ _COMPLAIN_SECONDS = 60.0
 
 
 class RecordedSpan:
-    """A ``stages.Span`` on top of OpenTelemetry's span.
+    """A span of a recorded trace; times are on ``time.monotonic``'s clock.
 
     Args:
         shift: nanoseconds from ``time.monotonic``'s clock to Unix time. It is constant within a
             trace, so children stay within their parents when the wall clock changes.
+
+    Attributes:
+        ended: whether ``end`` was called. Work that outlives its request adds no spans to it.
     """
 
     __slots__ = ("_shift", "_span", "_tracer", "ended")
@@ -51,7 +54,7 @@ class RecordedSpan:
         return trace.format_trace_id(self._span.get_span_context().trace_id)
 
     def child(self, name: str, started: float, *, client: bool = False) -> "RecordedSpan":
-        """See ``stages.Span``."""
+        """Begin a child span. ``client`` marks a call to another server."""
         span = self._tracer.start_span(
             name,
             trace.set_span_in_context(self._span, Context()),
@@ -61,7 +64,7 @@ class RecordedSpan:
         return RecordedSpan(self._tracer, span, self._shift)
 
     def end(self, ended: float, attributes: Attributes, error: BaseException | None = None) -> None:
-        """See ``stages.Span``."""
+        """Finish the span; it keeps the class of ``error``, not the message."""
         if error is not None:
             attributes = {**attributes, "error.type": type(error).__name__}
         self.ended = True

@@ -1,40 +1,28 @@
 """Stages of a request: always measured, and spans if the request is traced.
 
-This module does not import OpenTelemetry; ``service.tracing.exporter`` provides the spans.
+This module does not import OpenTelemetry; ``service.tracing.exporter`` has the spans.
 """
+
+from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
 from types import TracebackType
-from typing import Protocol, Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from service.tracing.exporter import RecordedSpan
 
 Attributes = Mapping[str, str | int | float | bool]
 
 
-class Span(Protocol):
-    """A span of a recorded trace; times are on ``time.monotonic``'s clock."""
-
-    @property
-    def ended(self) -> bool:
-        """Whether ``end`` was called. Work that outlives its request adds no spans to it."""
-        ...
-
-    def child(self, name: str, started: float, *, client: bool = False) -> "Span":
-        """Begin a child span. ``client`` marks a call to another server."""
-        ...
-
-    def end(self, ended: float, attributes: Attributes, error: BaseException | None = None) -> None:
-        """Finish the span; it keeps the class of ``error``, not the message."""
-        ...
-
-
-_current: ContextVar[Span | None] = ContextVar("docsplit_span", default=None)
+_current: ContextVar[RecordedSpan | None] = ContextVar("docsplit_span", default=None)
 
 
 @contextmanager
-def current(span: Span | None) -> Iterator[None]:
+def current(span: RecordedSpan | None) -> Iterator[None]:
     """Make stages inside children of ``span``; with None they are only measured."""
     token = _current.set(span)
     try:
@@ -72,7 +60,7 @@ class Stage:
     def __enter__(self) -> Self:
         self._started = time.monotonic()
         self._parent = _parent()
-        self._span: Span | None = None
+        self._span: RecordedSpan | None = None
         if self._parent is not None:
             self._span = self._parent.child(self._name, self._started, client=self._client)
             _current.set(self._span)
@@ -125,6 +113,6 @@ def record(
         parent.child(name, started).end(ended, attributes, error)
 
 
-def _parent() -> Span | None:
+def _parent() -> RecordedSpan | None:
     span = _current.get()
     return None if span is None or span.ended else span
