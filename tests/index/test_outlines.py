@@ -32,7 +32,7 @@ async def places(index: Index, words: str) -> tuple[int | None, str | None]:
     query = Query(vector, words)
     [found] = await search(index, query, "words", Form(1, 1, 25), None)
     [passage] = found.passages
-    assert words in passage.text
+    assert words in passage.snippet.text
     return passage.page, passage.heading
 
 

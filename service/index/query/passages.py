@@ -561,7 +561,9 @@ def _passages(text: str, known: Outline, scored: Scored, asked: Asked, form: For
         weights, blank = asked.terms.weights, last - first - len(text[first:last].lstrip())
         said = placed(text[first:last], weights.keys())
         at = first + max(said, key=lambda one: weights[one[0]], default=("", blank))[1]
-        each = (float(of[place]) for of in (scored.scores, scored.cosines, scored.shares))
+        each = (scored.scores, scored.cosines, scored.shares)
+        score, cosine, share = (float(of[place]) for of in each)
         snippet = Snippet(first, last, text[first:last])
-        found.append(Passage(start, end, *each, known.page(at), known.heading(at), snippet))
+        page, heading = known.page(at), known.heading(at)
+        found.append(Passage(start, end, score, cosine, share, page, heading, snippet))
     return found
