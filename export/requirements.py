@@ -17,6 +17,7 @@ import yaml
 from huggingface_hub import ModelCard, constants, get_hf_file_metadata, hf_hub_url
 from huggingface_hub.errors import HfHubHTTPError, HFValidationError
 from huggingface_hub.file_download import repo_folder_name
+from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from safetensors import SafetensorError, safe_open
 from sentence_transformers.util import load_dir_path, load_file_path
 from tokenizers import Tokenizer
@@ -70,27 +71,6 @@ def absence(source: str) -> str | None:
 
 # Read what a checkpoint's model card declares.
 
-# SPDX identifiers of the hub's licence names, which are in lower case
-_SPDX = {
-    name.lower(): name
-    for name in (
-        "AFL-3.0",
-        "AGPL-3.0",
-        "Apache-2.0",
-        "BSD-2-Clause",
-        "BSD-3-Clause",
-        "CC-BY-4.0",
-        "CC-BY-NC-4.0",
-        "CC-BY-NC-SA-4.0",
-        "CC-BY-SA-4.0",
-        "CC0-1.0",
-        "GPL-3.0",
-        "LGPL-3.0",
-        "MIT",
-        "MPL-2.0",
-        "Unlicense",
-    )
-}
 # what the hub writes if no identifier fits
 _NONE = ("other", "unknown")
 _DIMENSIONS = re.compile(r'"matryoshka_dims":\s*(\[[\d\s,]+\])')
@@ -118,7 +98,11 @@ def licence(source: str, card: str) -> str:
         raise ExportError(
             f"{source}: its model card names no licence; name the weights' licence with --licence"
         )
-    return _SPDX.get(named.lower(), named)
+    try:
+        # the hub writes them in lower case
+        return canonicalize_license_expression(named)
+    except InvalidLicenseExpression:
+        return named
 
 
 def matryoshka(config: Any, card: str, dimensions: int, cut: object = None) -> list[int]:
