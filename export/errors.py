@@ -1,5 +1,8 @@
 """Errors of the export."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 
 class ExportError(Exception):
     """The export wrote no bundle. The message says in one line what is wrong and how to fix it."""
@@ -20,3 +23,24 @@ def explained(error: Exception) -> str:
     if error.errno is None:
         raise error
     return f"{error}; free space or correct the path, then repeat the command"
+
+
+def first_line(error: Exception) -> str:
+    """The first line of an error's message, and the second one if the first announces it."""
+    first, *rest = str(error).strip().splitlines() or [type(error).__name__]
+    return f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first
+
+
+@contextmanager
+def refused(what: str) -> Iterator[None]:
+    """Make any other error in this context, of whatever library, an ``ExportError``.
+
+    Args:
+        what: the beginning of its message.
+    """
+    try:
+        yield
+    except ExportError:
+        raise
+    except Exception as error:
+        raise ExportError(f"{what}: {first_line(error)}") from error

@@ -14,7 +14,7 @@ from nncf.openvino.quantization.backend_parameters import BackendParameters
 from openvino._offline_transformations import compress_quantize_weights_transformation
 
 from docsplit.engines.openvino_cpu import openvino_core
-from export.errors import ExportError
+from export.errors import ExportError, refused
 from export.graph import TAIL
 from export.storage import save_openvino
 
@@ -59,7 +59,7 @@ def quantise(
         advance(min(next(read) / (_PASSES * len(batches)), 1.0))
         return batch
 
-    with _quiet_nncf(), _refused():
+    with _quiet_nncf(), refused("int8: nncf cannot quantise this graph"):
         quantised: ov.Model = nncf.quantize(
             model,
             nncf.Dataset(batches, count),
@@ -162,12 +162,3 @@ def _quiet_nncf() -> Iterator[None]:
         yield
     finally:
         logger.setLevel(level)
-
-
-@contextmanager
-def _refused() -> Iterator[None]:
-    try:
-        yield
-    except Exception as error:  # nncf and OpenVINO raise different errors
-        reason = next(iter(str(error).strip().splitlines()), type(error).__name__)
-        raise ExportError(f"int8: nncf cannot quantise this graph: {reason}") from error

@@ -12,12 +12,12 @@ from typing import cast
 from docsplit.bundles.manifest import ComparedGraph, Comparison, Exporter, Parity, Precision
 from export import fp16
 from export.engines import Inputs
-from export.errors import ExportError
+from export.errors import ExportError, refused
 from export.gate import Gate
 from export.graph import OPSET, write_graph, write_joined
 from export.onnx_folder import GraphEncoder
 from export.progress import Report
-from export.requirements import check_family, first_line, transformer_folder
+from export.requirements import check_family, transformer_folder
 from export.source import Source
 from export.thresholds import misses
 
@@ -149,7 +149,9 @@ def write_graphs(
     scratch = fp32.parent / "optimum"
     report("exporting through optimum")
     plain = optimum.export(transformer_folder(source.located), scratch / "plain", trusted=trusted)
-    write_joined(_open(plain, source), source, fp32)
+    with refused(f"{plain.name}: cannot be opened, which optimum-cli wrote"):
+        encoder = GraphEncoder(plain, source.encoder.config)
+    write_joined(encoder, source, fp32)
     report("optimising with optimum's O3")
     joined = scratch / "joined"
     joined.mkdir()
@@ -162,17 +164,6 @@ def write_graphs(
         return Optimised(optimum.optimise(joined, scratch / "fused"), None, packages)
     except ExportError as error:
         return Optimised(None, str(error), packages)
-
-
-def _open(plain: Path, source: Source) -> GraphEncoder:
-    try:
-        return GraphEncoder(plain, source.encoder.config)
-    except ExportError:
-        raise
-    except Exception as error:  # onnx and protobuf raise different errors
-        raise ExportError(
-            f"{plain.name}: cannot be opened, which optimum-cli wrote: {first_line(error)}"
-        ) from error
 
 
 # A smaller share of the time is noise.
@@ -259,7 +250,7 @@ def _trace(
     folder.mkdir()
     step = "tracing the graph to compare with"
     report(step)
-    try:
+    with refused(f"{source.name}: cannot be traced"):
         write_graph(source, folder / "model.onnx")
         fused = fp16.fuse(
             source,
@@ -269,6 +260,4 @@ def _trace(
             advance=lambda share: report(step, share),
         )
         fp16.write_fp16(fused, folder)
-    except Exception as error:  # torch and ONNX Runtime raise different errors
-        raise ExportError(f"{source.name}: cannot be traced: {first_line(error)}") from error
     return folder / fp16.FILE

@@ -26,7 +26,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTok
 
 from docsplit.bundles.manifest import MANIFEST, TOKENIZER
 from export.attention import LONG_MODEL_TYPE
-from export.errors import ExportError
+from export.errors import ExportError, first_line, refused
 
 # Say why no library can open an encoder, before one asks an unreachable hub for each file.
 
@@ -438,12 +438,6 @@ def digest(named: Iterable[tuple[str, Tensor]]) -> str:
     return total.hexdigest()
 
 
-def first_line(error: Exception) -> str:
-    """The first line of an error's message, and the second one if the first announces it."""
-    first, *rest = str(error).strip().splitlines() or [type(error).__name__]
-    return f"{first} {rest[0].strip()}" if first.endswith(":") and rest else first
-
-
 # Check a checkpoint's files before a library opens them.
 
 
@@ -465,11 +459,9 @@ def locate(source: str, *, trusted: bool) -> tuple[str, str, str]:
         raise ExportError(f"{source}: {reason}")
     folder = Path(source).expanduser()
     path = str(folder) if folder.is_dir() else source
-    try:
+    with refused(f"{source}: cannot be opened"):  # the hub has errors of its own
         check_files(path, trusted=trusted)
         card = read_card(path)
-    except OSError as error:  # the hub's errors, too
-        raise ExportError(f"{source}: cannot be opened: {first_line(error)}") from error
     return path, folder.resolve().name if folder.is_dir() else source, card
 
 

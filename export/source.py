@@ -21,7 +21,7 @@ from transformers import PreTrainedModel, PreTrainedTokenizerFast
 from docsplit.bundles.manifest import Pooling
 from export import static_branch
 from export.attention import check_rotations
-from export.errors import ExportError
+from export.errors import ExportError, refused
 from export.onnx_folder import UNVERIFIED, OnnxTransformer, graph_of, open_graph
 from export.requirements import (
     Reader,
@@ -30,7 +30,6 @@ from export.requirements import (
     check_size,
     digest,
     fast_tokenizer,
-    first_line,
     locate,
     matryoshka,
     opening,
@@ -395,7 +394,11 @@ def open_source(
     """
     path, name, card = locate(source, trusted=trust_remote_code)
     graph = graph_of(path, half=half)
-    model = _load(path, trust_remote_code) if graph is None else _load_graph(graph, source, half)
+    if graph is None:
+        model = _load(path, trust_remote_code)
+    else:
+        with refused(f"{source}: {graph.name} cannot be opened as an encoder"):
+            model = open_graph(graph, source, half=half).eval()
     tail = read_tail(model, source)
     encoder = cast(PreTrainedModel, model[0].auto_model)
     if any_family and not isinstance(encoder, PreTrainedModel):
@@ -439,17 +442,6 @@ def _load(source: str, trust_remote_code: bool) -> SentenceTransformer:
     if isinstance(model[0], StaticEmbedding):
         model[0] = WindowedEmbedding(model[0])
     return model.float().eval()
-
-
-def _load_graph(graph: Path, source: str, half: bool) -> SentenceTransformer:
-    try:
-        return open_graph(graph, source, half=half).eval()
-    except ExportError:
-        raise
-    except Exception as error:  # four libraries raise different errors
-        raise ExportError(
-            f"{source}: {graph.name} cannot be opened as an encoder: {first_line(error)}"
-        ) from error
 
 
 def _dimensions(tail: Tail, encoder: PreTrainedModel) -> int:

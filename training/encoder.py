@@ -19,7 +19,8 @@ from transformers import (
     PreTrainedTokenizerBase,
 )
 
-from export.requirements import absence, first_line, positions
+from export.errors import first_line
+from export.requirements import absence, positions
 from export.source import only_own_code
 from training.cache import Numbers, TokenCache
 from training.dropout import SHARES, install
