@@ -6,6 +6,7 @@ import argparse
 import re
 import sys
 from collections.abc import Sequence
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
 
@@ -25,18 +26,13 @@ _INTERRUPTED = 130
 
 EPILOG = """\
 The checkpoint is a sentence-transformers or transformers folder, a name on the Hugging Face hub,
-or a folder with an ONNX graph in fp32. The command exports ALBERT, BERT, CamemBERT, DeBERTa-v2,
-DistilBERT, ELECTRA, Mistral, ModernBERT, MPNet, NomicBERT, Qwen2, Qwen3, RoBERTa and XLM-RoBERTa
-with mean, cls, max or last-token pooling and any Dense and Normalize modules after it. It also
-exports the long checkpoints of docsplit-train. Of a cross-encoder, a sequence classifier with one
-output, it makes a re-ranker. It rejects anything else with a message that names the cause
-(docs/how-to/export.md lists what it rejects).
+or a folder with an ONNX graph in fp32: an encoder, or a cross-encoder, of which it makes a
+re-ranker. docs/reference/bundle.md lists the architectures; a message names what is rejected.
 
-The command writes a graph only if three conditions hold. The vectors are close to those of the
-fp32 source on real paragraphs, or a re-ranker puts texts into the source's order. The quality is
-close to the source's on the given held-out data. Every weight and value is finite.
-docs/how-to/export.md has the thresholds. If a graph misses one, the command measures which
-operators cost most and keeps those in floating point.
+The command writes a graph only if its outputs on real text, and its quality on the given held-out
+data, are close to the fp32 source's, and everything is finite; docs/how-to/export.md has the
+thresholds. If a graph misses one, the command measures which operators cost most and keeps those in
+floating point.
 
 The exit code is 0 if DEST has every form, 3 if it lacks a form that failed, and 1 if DEST did not
 change; 130 if the command was interrupted.
@@ -85,35 +81,17 @@ def _run(given: Sequence[str]) -> int:
         console.print(line, markup=False, highlight=False, soft_wrap=True)
 
     try:
+        unit, times = options.window_weights, options.first_window_times
+        # the other options have the names of their fields
+        values = vars(options) | {
+            "precisions": options.precision,
+            "thresholds": dict(options.threshold),
+            "window_weights": WindowWeights(unit=unit, first=times),
+            "held_out": held_out(options),
+        }
+        request = Request(**{field.name: values[field.name] for field in fields(Request)})
         with Progress(console) as progress:
-            manifest: Manifest | RerankerManifest = export(
-                Request(
-                    source=options.source,
-                    dest=options.dest,
-                    licence=options.licence,
-                    name=options.name,
-                    source_name=options.source_name,
-                    max_tokens=options.max_tokens,
-                    tokenizer=options.tokenizer,
-                    window_weights=WindowWeights(
-                        unit=options.window_weights, first=options.first_window_times
-                    ),
-                    trust_remote_code=options.trust_remote_code,
-                    precisions=options.precision,
-                    keep_float=options.keep_float,
-                    calibration=options.calibration,
-                    paragraphs=options.paragraphs,
-                    held_out=held_out(options),
-                    threads=options.threads,
-                    force=options.force,
-                    thresholds=dict(options.threshold),
-                    accept=options.accept,
-                    through=options.through,
-                    optimum_cli=options.optimum_cli,
-                ),
-                progress.report,
-                note,
-            )
+            manifest: Manifest | RerankerManifest = export(request, progress.report, note)
             code = 0
     except IncompleteError as error:
         _refuse(console, error)

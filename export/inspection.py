@@ -46,9 +46,7 @@ def main(arguments: Sequence[str]) -> int:
     manifest = bundle.load_any(given.bundle).manifest
     console = Console(highlight=False, markup=False)
     if given.json:
-        console.print(
-            manifest.model_dump_json(indent=2, exclude_unset=True), markup=False, soft_wrap=True
-        )
+        console.print(manifest.model_dump_json(indent=2, exclude_unset=True), soft_wrap=True)
         return 0
     if isinstance(manifest, RerankerManifest):
         _print(console, [("kind", "re-ranker"), *_common(manifest)])

@@ -257,11 +257,7 @@ def judge(
 ) -> TaskParity:
     """The manifest's entry for a graph at a task, without a check.
 
-    Args:
-        task: the task of both measurements.
-        source: figure of the fp32 source.
-        graph: figure of the graph.
-        limits: largest loss by the name of a task.
+    ``source`` and ``graph`` are their figures, ``limits`` the largest losses by names of tasks.
     """
     return TaskParity(
         task=task.name,
