@@ -166,6 +166,12 @@ def _parser() -> argparse.ArgumentParser:
         "transformers builds split texts differently",
     )
     parser.add_argument(
+        "--special-tokens-in-text",
+        choices=("control", "text"),
+        help="what [SEP] and the like in a text are: control tokens of the model, or characters "
+        "like any other (default: control, unless the checkpoint has split_special_tokens)",
+    )
+    parser.add_argument(
         "--window-weights",
         choices=get_args(WeightUnit),
         default="tokens",

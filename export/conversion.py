@@ -137,6 +137,7 @@ def _settings(opened: Bundle) -> dict[str, Any]:
 
     manifest = opened.manifest
     tokenizer = Tokenizer.from_file(str(opened.path(TOKENIZER)))
+    special = any(one.special for one in tokenizer.get_added_tokens_decoder().values())
     names = ("Transformer", "Pooling", "Normalize")
     places = ("", "1_Pooling", "2_Normalize")
     listed = [
@@ -160,7 +161,9 @@ def _settings(opened: Bundle) -> dict[str, Any]:
             "tokenizer_class": "PreTrainedTokenizerFast",
             "model_input_names": ["input_ids", "attention_mask"],
             "model_max_length": manifest.max_tokens,
-            "pad_token": tokenizer.id_to_token(manifest.pad_token_id),
+            # a mask hides it, so any token serves; in a text it is special only if others are
+            "pad_token": tokenizer.id_to_token(manifest.pad_token_id) or tokenizer.id_to_token(0),
+            "split_special_tokens": not special,
         },
     }
 

@@ -326,6 +326,7 @@ def verify(
         max_tokens=manifest.max_tokens,
         # older bundles have that of the class
         tokenizer=manifest.lineage.settings.get("tokenizer") or "class",
+        special_tokens_in_text=manifest.lineage.settings.get("special_tokens_in_text", "control"),
         trust_remote_code=trust_remote_code,
         half=any(precision.accepted for precision in precisions.values()),
         any_family=manifest.lineage.settings.get("through") == "optimum",

@@ -38,7 +38,7 @@ from export.graph import OPSET, write_graph
 from export.optimum import Optimum, compare, write_graphs
 from export.progress import Report, unreported
 from export.repair import Half, Integer, Made, make
-from export.requirements import Reader, licence, locate
+from export.requirements import InText, Reader, licence, locate
 from export.source import (
     STATIC_MODEL_TYPE,
     Checkpoint,
@@ -304,6 +304,7 @@ class Request:
         source_name: the source's name in the lineage; by default the hub's or folder's name.
         max_tokens: window, special tokens included; by default the source's.
         tokenizer: which tokenizer to take if ``tokenizer.json`` and its class differ.
+        special_tokens_in_text: what special tokens in a text are; by default what the files say.
         window_weights: how much each window of a document counts in its vector.
         trust_remote_code: run model code in the folder of the weights.
         precisions: forms to write; by default fp16 and int8, for a long checkpoint only fp16.
@@ -326,6 +327,7 @@ class Request:
     source_name: str | None = None
     max_tokens: int | None = None
     tokenizer: Reader | None = None
+    special_tokens_in_text: InText | None = None
     window_weights: WindowWeights = field(default_factory=WindowWeights)
     trust_remote_code: bool = False
     precisions: Sequence[PrecisionName] | None = None
@@ -411,6 +413,7 @@ def export(
         source_name=request.source_name,
         max_tokens=request.max_tokens,
         tokenizer=request.tokenizer,
+        special_tokens_in_text=request.special_tokens_in_text,
         trust_remote_code=request.trust_remote_code,
         half=bool(request.accept),
         any_family=optimum is not None,
@@ -608,6 +611,9 @@ def _lineage(
             "calibration_passages": calibration,
             "keep_float": request.keep_float or "",
             "tokenizer": request.tokenizer or "",
+            "special_tokens_in_text": "text"
+            if source.tokenizer.split_special_tokens
+            else "control",
             "through": request.through,
         },
         "packages": {**versions(), **packages},

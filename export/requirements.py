@@ -20,7 +20,7 @@ from huggingface_hub.file_download import repo_folder_name
 from packaging.licenses import InvalidLicenseExpression, canonicalize_license_expression
 from safetensors import SafetensorError, safe_open
 from sentence_transformers.util import load_dir_path, load_file_path
-from tokenizers import Tokenizer
+from tokenizers import Regex, Tokenizer, pre_tokenizers
 from torch import Tensor, nn
 from transformers import PreTrainedModel, PreTrainedTokenizerBase, PreTrainedTokenizerFast
 
@@ -325,11 +325,36 @@ def _choose(
         )
 
 
+# what the special tokens in a text are, such as [SEP]
+InText = Literal["control", "text"]
+
+
+def _split_special_tokens(tokenizer: PreTrainedTokenizerFast, source: str) -> None:
+    """Cut the special tokens in a text behind their first characters.
+
+    Without that, ``split_special_tokens`` leaves those that Unigram has in its vocabulary.
+    """
+    backend = tokenizer.backend_tokenizer
+    names = [one.content for one in backend.get_added_tokens_decoder().values() if one.special]
+    first = "|".join(f"{re.escape(name[0])}(?={re.escape(name[1:])})" for name in names)
+    steps = [backend.pre_tokenizer, pre_tokenizers.Split(Regex(first), "isolated")]
+    backend.pre_tokenizer = pre_tokenizers.Sequence([step for step in steps if step])
+    ids = backend.encode(" ".join(names), add_special_tokens=False).ids
+    left = {name for name in names if backend.token_to_id(name) in ids} - {tokenizer.unk_token}
+    if left:
+        raise ExportError(
+            f"{source}: the tokenizer reads {', '.join(sorted(left))} in a text as special tokens "
+            "whatever is asked; omit --special-tokens-in-text text"
+        )
+
+
 def fast_tokenizer(
     transformer: nn.Module,
     encoder: PreTrainedModel,
     wanted: Reader | None,
     source: str,
+    *,
+    in_text: InText | None = None,
     pairs: bool = False,
 ) -> PreTrainedTokenizerFast:
     """The tokenizer of ``transformer``, the module in front of a sentence-transformers model.
@@ -338,6 +363,7 @@ def fast_tokenizer(
 
     Args:
         wanted: whether it reads as ``tokenizer.json`` or as its class, if they differ.
+        in_text: what special tokens in a text are; by default what the files say.
         pairs: whether it reads pairs of texts.
 
     Raises:
@@ -350,6 +376,8 @@ def fast_tokenizer(
             "(AutoTokenizer.from_pretrained(..., use_fast=True).save_pretrained)"
         )
     _choose(tokenizer, wanted, source, pairs)
+    plain = in_text == "text" or (in_text is None and tokenizer.split_special_tokens)
+    tokenizer.split_special_tokens = tokenizer.backend_tokenizer.encode_special_tokens = plain
     tokenizer.padding_side = tokenizer.truncation_side = "right"
     rows = cast(nn.Embedding, encoder.get_input_embeddings()).num_embeddings
     if tokenizer.pad_token_id is None:
@@ -374,6 +402,8 @@ def fast_tokenizer(
                 f"{source}: do_lower_case is not part of tokenizer.json; "
                 "add a Lowercase normalizer there"
             )
+    if plain:
+        _split_special_tokens(tokenizer, source)
     return tokenizer
 
 

@@ -24,6 +24,7 @@ from export.attention import check_rotations
 from export.errors import ExportError, refused
 from export.onnx_folder import UNVERIFIED, OnnxTransformer, graph_of, open_graph
 from export.requirements import (
+    InText,
     Reader,
     check_family,
     check_missing,
@@ -374,6 +375,7 @@ def open_source(
     source_name: str | None = None,
     max_tokens: int | None = None,
     tokenizer: Reader | None = None,
+    special_tokens_in_text: InText | None = None,
     trust_remote_code: bool = False,
     half: bool = False,
     any_family: bool = False,
@@ -385,6 +387,7 @@ def open_source(
         source_name: its name in the lineage; by default the hub name or the folder's name.
         max_tokens: window of the bundle, special tokens included; by default the checkpoint's.
         tokenizer: which tokenizer to take if ``tokenizer.json`` and its class differ.
+        special_tokens_in_text: what special tokens in a text are; by default what the files say.
         trust_remote_code: run model code in the folder of the weights; long checkpoints need it.
         half: take a folder whose only graph is in fp16.
         any_family: take architectures that are not exported here, because optimum exports them.
@@ -408,7 +411,7 @@ def open_source(
             check_family(encoder, source)
         check_rotations(encoder, source)
     check_size(model, source)
-    reader = fast_tokenizer(model[0], encoder, tokenizer, source)
+    reader = fast_tokenizer(model[0], encoder, tokenizer, source, in_text=special_tokens_in_text)
     trained, window = windows(model.max_seq_length, encoder, reader, max_tokens, source)
     model.max_seq_length = window
     cut, model.truncate_dim = model.truncate_dim, None
@@ -570,6 +573,7 @@ def open_pair_source(
     source_name: str | None = None,
     max_tokens: int | None = None,
     tokenizer: Reader | None = None,
+    special_tokens_in_text: InText | None = None,
     trust_remote_code: bool = False,
 ) -> PairSource:
     """Open a cross-encoder and check that a bundle can express it; see ``open_source``.
@@ -602,7 +606,9 @@ def open_pair_source(
         )
     if any(model.prompts.values()):
         raise ExportError(f"{source}: has prompts, which a re-ranker's bundle cannot hold")
-    reader = fast_tokenizer(model[0], encoder, tokenizer, source, pairs=True)
+    reader = fast_tokenizer(
+        model[0], encoder, tokenizer, source, in_text=special_tokens_in_text, pairs=True
+    )
     trained, window = windows(model.max_seq_length, base, reader, max_tokens, source)
     model.max_seq_length = window
     return PairSource(

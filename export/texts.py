@@ -1,5 +1,6 @@
 """Real passages, pairs of them, and their token ids."""
 
+import json
 import random
 import re
 from collections.abc import Iterator, Sequence
@@ -141,8 +142,14 @@ def write_tokenizer(source: Checkpoint, folder: Path, texts: list[str]) -> Token
     tokenizer = Tokenizer.from_str(source.tokenizer.backend_tokenizer.to_str())
     tokenizer.no_truncation()
     tokenizer.no_padding()
+    content = tokenizer.to_str(pretty=True)
+    if source.tokenizer.split_special_tokens:
+        # the file has no setting for it; the ids around a text stay in its post-processor
+        fields = json.loads(content)
+        fields["added_tokens"] = [one for one in fields["added_tokens"] if not one["special"]]
+        content = json.dumps(fields, ensure_ascii=False, indent=2)
     # the tokenizer's own save raises no OSError on a full disk
-    path.write_text(tokenizer.to_str(pretty=True), encoding="utf-8")
+    path.write_text(content, encoding="utf-8")
     written = Tokenizer.from_file(str(path))
     expected = source.tokenizer(texts, truncation=False, padding=False, verbose=False)["input_ids"]
     for text, ids, encoding in zip(texts, expected, written.encode_batch(texts), strict=True):

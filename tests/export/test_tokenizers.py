@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import shutil
 from collections.abc import Callable
@@ -19,17 +20,20 @@ from tokenizers import (
     models,
     normalizers,
     pre_tokenizers,
+    processors,
     trainers,
 )
+from transformers import AutoTokenizer, PreTrainedTokenizerFast
 
 from docsplit.bundles.format import load
 from docsplit.windowing import tokens as pieces
 from docsplit.windowing.tokens import DocumentTokenizer
+from export.__main__ import main
 from export.errors import ExportError
 from export.inspection import verify
 from export.pipeline import Request
 from export.pipeline import export as run
-from export.requirements import SAMPLES, Reader
+from export.requirements import SAMPLES, InText, Reader
 from export.source import open_source, reference_vectors
 from export.tasks import HeldOut
 from export.texts import write_tokenizer
@@ -245,3 +249,79 @@ def test_a_file_that_splits_otherwise_than_its_class_needs_a_choice(
         held_out=HeldOut(),
         threads=1,
     )
+
+
+ASKED = "a [MASK] b </s> c [SEP] d <s>"
+
+
+def save_unigram(texts: list[str], folder: Path) -> None:
+    """Give a checkpoint a tokenizer like XLM-RoBERTa's, with its special tokens among the words."""
+    marks = ["<pad>", "<unk>", "<s>", "</s>", "<mask>"]
+    words = [word.replace("##", "") for word in word_pieces(texts, 500)]
+    known = dict.fromkeys([*marks, "▁", *"[]<>/", *words])
+    scores = [(word, 0.0 if word in marks else -10.0) for word in known]
+    made = Tokenizer(models.Unigram(scores, unk_id=1))
+    made.pre_tokenizer = pre_tokenizers.Metaspace()
+    ends = [("<s>", 2), ("</s>", 3)]
+    made.post_processor = processors.TemplateProcessing("<s> $A </s>", None, ends)
+    names = {f"{one}_token": f"<{one}>" for one in ("pad", "unk", "mask")}
+    PreTrainedTokenizerFast(
+        tokenizer_object=made, cls_token="<s>", sep_token="</s>", **names
+    ).save_pretrained(folder)
+
+
+@pytest.mark.parametrize("kind", ["WordPiece", "Unigram"])
+def test_special_tokens_in_a_text_are_text_where_asked(
+    kind: str, shallow_folder: Path, text_file: Path, pep_texts: list[str], tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(shallow_folder, folder)
+    if kind == "Unigram":
+        save_unigram(pep_texts[:30], folder)
+    control, text = (
+        open_source(str(folder), special_tokens_in_text=asked) for asked in get_args(InText)
+    )
+    special = set(control.tokenizer.all_special_ids) - {control.tokenizer.unk_token_id}
+    assert special & set(control.tokenizer(ASKED)["input_ids"][1:-1])
+    ids = text.tokenizer(ASKED)["input_ids"]
+    assert not special & set(ids[1:-1])
+    assert (ids[0], ids[-1]) == (control.tokenizer.cls_token_id, control.tokenizer.sep_token_id)
+    # transformers leaves those that Unigram has in its vocabulary
+    split = control.tokenizer(ASKED, split_special_tokens=True)["input_ids"]
+    assert (ids == split) == (kind == "WordPiece")
+    vectors = [reference_vectors(one, [ASKED]).numpy() for one in (control, text)]
+    assert cosines(*vectors)[0] < 0.999
+
+    measured: dict[str, Any] = {"calibration": text_file, "paragraphs": 200}
+    asked = Request(str(folder), tmp_path / "bundle", licence="MIT", precisions=("fp16",))
+    run(dataclasses.replace(asked, special_tokens_in_text="text", **measured))
+    bundle = load(tmp_path / "bundle")
+    assert bundle.manifest.lineage.settings["special_tokens_in_text"] == "text"
+    read = DocumentTokenizer(bundle.path("tokenizer.json"), 64)
+    assert read.model_input([read.encode(ASKED).ids]).tolist() == ids
+    # both open the same tokenizer
+    verify(bundle, str(folder), held_out=HeldOut(), threads=1, **measured)
+    assert main(["to-sentence-transformers", str(bundle.root), str(tmp_path / "other")]) == 0
+    assert AutoTokenizer.from_pretrained(tmp_path / "other")(ASKED)["input_ids"] == ids
+
+
+def test_a_checkpoint_says_itself_what_special_tokens_in_a_text_are(
+    bert_folder: Path, tmp_path: Path
+) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bert_folder, folder)
+    change(folder / "tokenizer_config.json", split_special_tokens=True)
+    asked: tuple[InText | None, ...] = (None, "control")
+    text, control = (open_source(str(folder), special_tokens_in_text=one) for one in asked)
+    separator = text.tokenizer.sep_token_id
+    assert text.tokenizer(ASKED)["input_ids"].count(separator) == 1
+    assert control.tokenizer(ASKED)["input_ids"].count(separator) == 2
+
+
+def test_a_special_token_that_cannot_be_split_is_refused(bert_folder: Path, tmp_path: Path) -> None:
+    folder = tmp_path / "model"
+    shutil.copytree(bert_folder, folder)
+    change(folder / "tokenizer_config.json", mask_token="e")
+    open_source(str(folder), tokenizer="class")
+    with pytest.raises(ExportError, match="reads e in a text as special tokens whatever"):
+        open_source(str(folder), tokenizer="class", special_tokens_in_text="text")
