@@ -11,13 +11,16 @@ import torch
 from sentence_transformers import SentenceTransformer
 
 from docsplit.engines.choice import Processor
+from export.source import open_source, reference_vectors, save_with_code
 from tests.training.conftest import MakeSettings
 from training import processes
 from training.__main__ import main
 from training.errors import CheckpointError
 from training.evaluation.local_encoders import FolderEncoder
 from training.processes import Processes, best_precision
+from training.settings import BackboneSettings
 from training.trainer.loop import TrainingRun
+from training.trainer.output import save_joined
 
 
 def processor(*, bf16: bool) -> Processor:
@@ -80,16 +83,27 @@ def half(tiny_model: Path, tmp_path: Path) -> Path:
     return tmp_path / "half"
 
 
-def test_weights_in_fp16_are_measured_in_fp32(half: Path) -> None:
+@pytest.fixture
+def branched(half: Path, tmp_path: Path) -> Path:
+    """The same with a static branch, all in fp16."""
+    vectors = torch.randn(len(SentenceTransformer(str(half), device="cpu").tokenizer), 8)
+    settings = BackboneSettings(path=str(half), max_tokens=32, static_share=0.4)
+    save_joined(vectors, settings, tmp_path / "joined")
+    joined = SentenceTransformer(str(tmp_path / "joined"), device="cpu", trust_remote_code=True)
+    save_with_code(joined.half(), tmp_path / "branched")
+    return tmp_path / "branched"
+
+
+@pytest.mark.parametrize("kind", ["half", "branched"])
+def test_weights_in_fp16_are_measured_in_fp32(kind: str, request: pytest.FixtureRequest) -> None:
+    folder = str(request.getfixturevalue(kind))
     texts = ["bal dem kir kol dus.", "dal"]
+    opened = [SentenceTransformer(folder, device="cpu", trust_remote_code=True) for _ in range(2)]
     exact, rounded = (
-        model.encode(texts, normalize_embeddings=True)
-        for model in (
-            SentenceTransformer(str(half), device="cpu").float(),
-            SentenceTransformer(str(half), device="cpu"),
-        )
+        model.encode(texts, normalize_embeddings=True) for model in (opened[0].float(), opened[1])
     )
-    found = FolderEncoder(str(half), "half", 32).encode(texts, "whole")
+    found = FolderEncoder(folder, "half", 32).encode(texts, "whole")
+    np.testing.assert_allclose(reference_vectors(open_source(folder), texts), exact, atol=1e-6)
     np.testing.assert_allclose(found, exact, atol=1e-6)
     assert np.abs(rounded - exact).max() > 1e-5
 
