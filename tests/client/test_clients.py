@@ -22,7 +22,7 @@ from docsplit_client import (
     NotFoundError,
     UnreachableError,
     VersionError,
-    streams,
+    clients,
 )
 from docsplit_client.types import Job, NewDocument
 from tests.conftest import Server, free_port
@@ -62,7 +62,7 @@ def test_vectors_are_those_of_the_service(client: Client, server: Server) -> Non
 def test_a_stream_of_texts_gets_vectors_and_errors(
     client: Client, server: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(streams, "MOST_LINES", 2)
+    monkeypatch.setattr(clients, "MOST_LINES", 2)
     read = 0
 
     def texts() -> Iterator[str]:

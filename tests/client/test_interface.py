@@ -11,7 +11,7 @@ import httpx
 import pytest
 
 import generate
-from docsplit_client import Client, streams
+from docsplit_client import Client, clients
 from docsplit_client.call import Call, Work
 from docsplit_client.calls import CALLS
 from docsplit_client.types import NewDocument
@@ -23,7 +23,7 @@ ELSEWHERE = {"/", "/predict", "/health", "/livez", "/readyz", "/metrics"}
 # every request, with the path parameters of the document and every query parameter
 REQUESTS: list[Work[Any]] = [
     CALLS.embed(["a"]),
-    streams.lines(
+    clients.lines(
         ["a"],
         normalize=False,
         truncate=True,

@@ -23,7 +23,7 @@ from docsplit_client import (
     OverloadedError,
     UnavailableError,
     UnreachableError,
-    streams,
+    clients,
 )
 from docsplit_client.call import Work
 from docsplit_client.calls import CALLS
@@ -196,7 +196,7 @@ def test_an_answer_of_a_proxy_becomes_an_error(waits: list[float]) -> None:
     assert (caught.value.status, caught.value.kind) == (502, "")
 
 
-@pytest.mark.parametrize("call", [READ, CALLS.embed(["a"]), streams.lines(["a"])])
+@pytest.mark.parametrize("call", [READ, CALLS.embed(["a"]), clients.lines(["a"])])
 def test_a_page_of_a_proxy_is_no_result(waits: list[float], call: Work[Any]) -> None:
     page = httpx2.Response(200, html="<html>Sign in</html>")
     with pytest.raises(UnreachableError, match=r"text/html.* not the service's: check its URL"):
