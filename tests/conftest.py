@@ -74,6 +74,12 @@ def index_storage(
     storage.end()
 
 
+@pytest.fixture(scope="session")
+def anyio_backend() -> str:
+    """The event loop of tests that are coroutines; each has its own."""
+    return "asyncio"
+
+
 @pytest.fixture(autouse=True)
 def logs_as_found() -> Iterator[None]:
     """Undo what a command called in a test configures: it sets the level of all loggers."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Awaitable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import pytest
@@ -87,194 +87,152 @@ def soon(seconds: float = 10) -> float:
     return time.monotonic() + seconds
 
 
-def run(scenario: Awaitable[None]) -> None:
-    async def bounded() -> None:
-        async with asyncio.timeout(20):
-            await scenario
-
-    asyncio.run(bounded())
-
-
-def test_vectors_have_the_order_of_the_windows(
+async def test_vectors_have_the_order_of_the_windows(
     batcher: Batcher, reports: list[BatchReport]
 ) -> None:
-    async def scenario() -> None:
-        windows = [window(100 + i, length) for i, length in enumerate([40, 8, 64, 9, 33, 8])]
-        computed = await batcher.compute(windows, soon())
-        assert computed.vectors[:, 0].tolist() == [100, 101, 102, 103, 104, 105]
-
-    run(scenario())
+    windows = [window(100 + i, length) for i, length in enumerate([40, 8, 64, 9, 33, 8])]
+    computed = await batcher.compute(windows, soon())
+    assert computed.vectors[:, 0].tolist() == [100, 101, 102, 103, 104, 105]
     assert sum(report.tokens for report in reports) == 40 + 8 + 64 + 9 + 33 + 8
     assert all(report.padded_tokens >= report.tokens for report in reports)
 
 
-def test_a_batch_that_raises_fails_no_other_batch(batcher: Batcher) -> None:
-    async def scenario() -> None:
-        # different lengths, so that they share no batch
-        bad = asyncio.create_task(batcher.compute([window(POISON, 64)], soon()))
-        good = asyncio.create_task(batcher.compute([window(5, 8)], soon()))
-        with pytest.raises(EngineFailedError):
-            await bad
-        assert (await good).vectors[0, 0] == 5
-
-    run(scenario())
+async def test_a_batch_that_raises_fails_no_other_batch(batcher: Batcher) -> None:
+    # different lengths, so that they share no batch
+    bad = asyncio.create_task(batcher.compute([window(POISON, 64)], soon()))
+    good = asyncio.create_task(batcher.compute([window(5, 8)], soon()))
+    with pytest.raises(EngineFailedError):
+        await bad
+    assert (await good).vectors[0, 0] == 5
     assert batcher.queued_tokens == 0
 
 
-def test_a_poisoned_window_fails_no_other_window_of_its_batch(
+async def test_a_poisoned_window_fails_no_other_window_of_its_batch(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
-    async def scenario() -> None:
-        engine.gate.clear()
-        first = asyncio.create_task(batcher.compute([window(1, 64)], soon()))
-        await until(lambda: engine.entered == 1)
-        firsts = [5, POISON, 6, NAN, 7]
-        tasks = [asyncio.create_task(batcher.compute([window(f)], soon())) for f in firsts]
-        await until(lambda: batcher.queued_tokens == 8 * len(firsts))
-        engine.gate.set()
-        await first
-        results = await asyncio.gather(*tasks, return_exceptions=True)
-        good = [r.vectors[0, 0] for r in results if not isinstance(r, BaseException)]
-        assert good == [5, 6, 7]
-        assert all(isinstance(results[i], EngineFailedError) for i in (1, 3))
-
-    run(scenario())
+    engine.gate.clear()
+    first = asyncio.create_task(batcher.compute([window(1, 64)], soon()))
+    await until(lambda: engine.entered == 1)
+    firsts = [5, POISON, 6, NAN, 7]
+    tasks = [asyncio.create_task(batcher.compute([window(f)], soon())) for f in firsts]
+    await until(lambda: batcher.queued_tokens == 8 * len(firsts))
+    engine.gate.set()
+    await first
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    good = [r.vectors[0, 0] for r in results if not isinstance(r, BaseException)]
+    assert good == [5, 6, 7]
+    assert all(isinstance(results[i], EngineFailedError) for i in (1, 3))
     assert max(len(batch) for batch in engine.batches) == 5, "they should share a batch"
     assert batcher.queued_tokens == 0
 
 
-def test_a_hanging_engine_is_noticed(batcher: Batcher, engine: FakeEngine) -> None:
-    async def scenario() -> None:
-        assert batcher.longest_batch == 0
-        engine.gate.clear()
-        stuck = asyncio.create_task(batcher.compute([window(1)], soon()))
-        await until(lambda: batcher.longest_batch > 0.05)
-        engine.gate.set()
-        await stuck
-        await until(lambda: batcher.longest_batch == 0)
-
-    run(scenario())
+async def test_a_hanging_engine_is_noticed(batcher: Batcher, engine: FakeEngine) -> None:
+    assert batcher.longest_batch == 0
+    engine.gate.clear()
+    stuck = asyncio.create_task(batcher.compute([window(1)], soon()))
+    await until(lambda: batcher.longest_batch > 0.05)
+    engine.gate.set()
+    await stuck
+    await until(lambda: batcher.longest_batch == 0)
 
 
-def test_vectors_that_are_not_finite_are_never_returned(batcher: Batcher) -> None:
-    async def scenario() -> None:
-        with pytest.raises(EngineFailedError):
-            await batcher.compute([window(NAN)], soon())
-
-    run(scenario())
+async def test_vectors_that_are_not_finite_are_never_returned(batcher: Batcher) -> None:
+    with pytest.raises(EngineFailedError):
+        await batcher.compute([window(NAN)], soon())
 
 
-def test_cancelled_work_is_dropped_before_it_runs(batcher: Batcher, engine: FakeEngine) -> None:
-    async def scenario() -> None:
-        engine.gate.clear()
-        running = asyncio.create_task(batcher.compute([window(1, 64)], soon()))
-        await until(lambda: engine.entered == 1)
-        waiting = asyncio.create_task(batcher.compute([window(2, 64)], soon()))
-        await until(lambda: batcher.queued_tokens == 64)
-        waiting.cancel()
-        await until(lambda: batcher.queued_tokens == 0)
-        engine.gate.set()
-        await running
-
-    run(scenario())
+async def test_cancelled_work_is_dropped_before_it_runs(
+    batcher: Batcher, engine: FakeEngine
+) -> None:
+    engine.gate.clear()
+    running = asyncio.create_task(batcher.compute([window(1, 64)], soon()))
+    await until(lambda: engine.entered == 1)
+    waiting = asyncio.create_task(batcher.compute([window(2, 64)], soon()))
+    await until(lambda: batcher.queued_tokens == 64)
+    waiting.cancel()
+    await until(lambda: batcher.queued_tokens == 0)
+    engine.gate.set()
+    await running
     assert [batch[0, 0] for batch in engine.batches] == [1]
 
 
-def test_the_deadline_passes_while_waiting_and_while_computing(
+async def test_the_deadline_passes_while_waiting_and_while_computing(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
-    async def scenario() -> None:
-        engine.gate.clear()
-        computing = asyncio.create_task(batcher.compute([window(1, 64)], soon(0.2)))
-        await until(lambda: engine.entered == 1)
-        waiting = asyncio.create_task(batcher.compute([window(2, 64)], soon(0.2)))
-        for task in (computing, waiting):
-            with pytest.raises(DeadlineError):
-                await task
-        assert batcher.queued_tokens == 0
-        engine.gate.set()
-        assert (await batcher.compute([window(3)], soon())).vectors[0, 0] == 3
-
-    run(scenario())
+    engine.gate.clear()
+    computing = asyncio.create_task(batcher.compute([window(1, 64)], soon(0.2)))
+    await until(lambda: engine.entered == 1)
+    waiting = asyncio.create_task(batcher.compute([window(2, 64)], soon(0.2)))
+    for task in (computing, waiting):
+        with pytest.raises(DeadlineError):
+            await task
+    assert batcher.queued_tokens == 0
+    engine.gate.set()
+    assert (await batcher.compute([window(3)], soon())).vectors[0, 0] == 3
     assert [batch[0, 0] for batch in engine.batches] == [1, 3]
 
 
-def test_a_full_queue_refuses_and_says_when_to_try_again(
+async def test_a_full_queue_refuses_and_says_when_to_try_again(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
-    async def scenario() -> None:
-        await batcher.compute([window(1)], soon())
-        engine.gate.clear()
-        tasks = [asyncio.create_task(batcher.compute([window(1, 64)], soon()))]
-        await until(lambda: engine.entered == 2)
-        tasks += [asyncio.create_task(batcher.compute([window(1, 64)], soon())) for _ in range(3)]
-        await until(lambda: batcher.queued_tokens == 192)
-        with pytest.raises(OverloadedError) as refused:
-            await batcher.compute([window(2, 64)], soon())
-        assert refused.value.retry_after >= 1
-        engine.gate.set()
-        await asyncio.gather(*tasks)
-
-    run(scenario())
+    await batcher.compute([window(1)], soon())
+    engine.gate.clear()
+    tasks = [asyncio.create_task(batcher.compute([window(1, 64)], soon()))]
+    await until(lambda: engine.entered == 2)
+    tasks += [asyncio.create_task(batcher.compute([window(1, 64)], soon())) for _ in range(3)]
+    await until(lambda: batcher.queued_tokens == 192)
+    with pytest.raises(OverloadedError) as refused:
+        await batcher.compute([window(2, 64)], soon())
+    assert refused.value.retry_after >= 1
+    engine.gate.set()
+    await asyncio.gather(*tasks)
 
 
-def test_work_larger_than_the_queue_is_accepted_when_nothing_waits(batcher: Batcher) -> None:
-    async def scenario() -> None:
-        computed = await batcher.compute([window(i + 20, 64) for i in range(20)], soon())
-        assert len(computed.vectors) == 20
-
-    run(scenario())
+async def test_work_larger_than_the_queue_is_accepted_when_nothing_waits(batcher: Batcher) -> None:
+    computed = await batcher.compute([window(i + 20, 64) for i in range(20)], soon())
+    assert len(computed.vectors) == 20
 
 
-def test_a_batch_too_large_for_memory_is_halved_until_it_fits(
+async def test_a_batch_too_large_for_memory_is_halved_until_it_fits(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
     engine.memory = 16
 
-    async def scenario() -> None:
-        windows = [window(20 + i) for i in range(8)]
-        computed = await batcher.compute(windows, soon())
-        assert computed.vectors[:, 0].tolist() == [20 + i for i in range(8)]
-
-    run(scenario())
+    windows = [window(20 + i) for i in range(8)]
+    computed = await batcher.compute(windows, soon())
+    assert computed.vectors[:, 0].tolist() == [20 + i for i in range(8)]
     assert {batch.size for batch in engine.batches} == {64, 32, 16}
 
 
-def test_a_failed_request_hands_over_its_computed_vectors(batcher: Batcher) -> None:
+async def test_a_failed_request_hands_over_its_computed_vectors(batcher: Batcher) -> None:
     kept: dict[int, float] = {}
 
     def partial(positions: Sequence[int], vectors: NDArray[np.float32]) -> None:
         kept.update(zip(positions, vectors[:, 0].tolist(), strict=True))
 
-    async def scenario() -> None:
-        windows = [window(f) for f in (5, POISON, 6, 7, NAN, 8)]
-        with pytest.raises(EngineFailedError):
-            await batcher.compute(windows, soon(), partial)
-        assert kept == {0: 5, 2: 6, 3: 7, 5: 8}
-        kept.clear()
-        await batcher.compute([window(9)], soon(), partial)
-        assert kept == {}, "complete work is never partial"
-
-    run(scenario())
+    windows = [window(f) for f in (5, POISON, 6, 7, NAN, 8)]
+    with pytest.raises(EngineFailedError):
+        await batcher.compute(windows, soon(), partial)
+    assert kept == {0: 5, 2: 6, 3: 7, 5: 8}
+    kept.clear()
+    await batcher.compute([window(9)], soon(), partial)
+    assert kept == {}, "complete work is never partial"
 
 
-def test_a_cancelled_request_hands_over_its_computed_vectors(
+async def test_a_cancelled_request_hands_over_its_computed_vectors(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
     kept: list[int] = []
 
     engine.stop_at = 3
 
-    async def scenario() -> None:
-        windows = [window(20 + i, 64) for i in range(6)]
-        job = batcher.compute(windows, soon(), lambda positions, _: kept.extend(positions))
-        giving_up = asyncio.create_task(job)
-        await until(lambda: engine.entered == 3)
-        giving_up.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await giving_up
-
-    run(scenario())
+    windows = [window(20 + i, 64) for i in range(6)]
+    job = batcher.compute(windows, soon(), lambda positions, _: kept.extend(positions))
+    giving_up = asyncio.create_task(job)
+    await until(lambda: engine.entered == 3)
+    giving_up.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await giving_up
     assert kept == [0, 1]
 
 
@@ -283,96 +241,86 @@ async def compute_for(name: str, batcher: Batcher, *windows: NDArray[np.int32]) 
         await batcher.compute(windows, soon())
 
 
-def test_one_clients_flood_leaves_room_for_another_client(
+async def test_one_clients_flood_leaves_room_for_another_client(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
-    async def scenario() -> None:
-        await compute_for("flood", batcher, window(1))
-        engine.gate.clear()
-        running = asyncio.create_task(compute_for("flood", batcher, window(1, 64)))
-        await until(lambda: engine.entered == 2)
-        flood = [asyncio.create_task(compute_for("flood", batcher, window(2))) for _ in range(100)]
-        # one client by itself may have 200 tokens waiting
-        await until(lambda: sum(task.done() for task in flood) == 75)
-        assert batcher.queued_tokens == 200
-        refused = [task.exception() for task in flood if task.done()]
-        assert all(isinstance(error, OverloadedError) for error in refused)
-        other = asyncio.create_task(compute_for("other", batcher, window(3)))
-        await until(lambda: batcher.queued_tokens == 208)
-        engine.gate.set()
-        await asyncio.gather(other, running, *(task for task in flood if not task.done()))
-
-    run(scenario())
+    await compute_for("flood", batcher, window(1))
+    engine.gate.clear()
+    running = asyncio.create_task(compute_for("flood", batcher, window(1, 64)))
+    await until(lambda: engine.entered == 2)
+    flood = [asyncio.create_task(compute_for("flood", batcher, window(2))) for _ in range(100)]
+    # one client by itself may have 200 tokens waiting
+    await until(lambda: sum(task.done() for task in flood) == 75)
+    assert batcher.queued_tokens == 200
+    refused = [task.exception() for task in flood if task.done()]
+    assert all(isinstance(error, OverloadedError) for error in refused)
+    other = asyncio.create_task(compute_for("other", batcher, window(3)))
+    await until(lambda: batcher.queued_tokens == 208)
+    engine.gate.set()
+    await asyncio.gather(other, running, *(task for task in flood if not task.done()))
     firsts = [set(batch[:, 0].tolist()) for batch in engine.batches]
     assert 3 in firsts[2], "the other client's request goes next, after 25 of the flood's"
 
 
-def test_the_queue_is_bounded_for_any_number_of_clients(
+async def test_the_queue_is_bounded_for_any_number_of_clients(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
-    async def scenario() -> None:
-        engine.gate.clear()
-        running = asyncio.create_task(compute_for("first", batcher, window(1, 64)))
-        await until(lambda: engine.entered == 1)
-        tasks = [
-            asyncio.create_task(compute_for(str(client), batcher, window(2)))
-            for _ in range(60)
-            for client in range(60)
-        ]
-        await until(lambda: batcher.queued_tokens + 8 * sum(t.done() for t in tasks) == 3600 * 8)
-        assert 200 < batcher.queued_tokens <= 400
-        engine.gate.set()
-        outcomes = await asyncio.gather(running, *tasks, return_exceptions=True)
-        assert {type(o) for o in outcomes} == {type(None), OverloadedError}
-
-    run(scenario())
+    engine.gate.clear()
+    running = asyncio.create_task(compute_for("first", batcher, window(1, 64)))
+    await until(lambda: engine.entered == 1)
+    tasks = [
+        asyncio.create_task(compute_for(str(client), batcher, window(2)))
+        for _ in range(60)
+        for client in range(60)
+    ]
+    await until(lambda: batcher.queued_tokens + 8 * sum(t.done() for t in tasks) == 3600 * 8)
+    assert 200 < batcher.queued_tokens <= 400
+    engine.gate.set()
+    outcomes = await asyncio.gather(running, *tasks, return_exceptions=True)
+    assert {type(o) for o in outcomes} == {type(None), OverloadedError}
 
 
-def test_retry_after_follows_from_the_measured_rate(batcher: Batcher, engine: FakeEngine) -> None:
-    async def scenario() -> None:
-        await compute_for("flood", batcher, window(1))
-        batcher._rate.add(10**6, 10**6)
-        engine.gate.clear()
-        tasks = [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
-        await until(lambda: engine.entered == 2)
-        tasks += [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
-        tasks += [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
-        await until(lambda: batcher.queued_tokens == 128)
-        with pytest.raises(OverloadedError) as own:
-            await compute_for("flood", batcher, *[window(2, 40)] * 2)
-        # 208 tokens held against 192 free are 16 too many; a served token counts on both sides
-        assert own.value.retry_after == pytest.approx(8)
-        with pytest.raises(OverloadedError) as huge:
-            await compute_for("other", batcher, *[window(2, 40)] * 10)
-        assert huge.value.retry_after == pytest.approx(128), "until nothing waits"
-        engine.gate.set()
-        await asyncio.gather(*tasks)
-
-    run(scenario())
-
-
-def test_work_that_would_wait_past_its_deadline_is_refused_at_once(
+async def test_retry_after_follows_from_the_measured_rate(
     batcher: Batcher, engine: FakeEngine
 ) -> None:
-    async def scenario() -> None:
-        batcher._rate.add(64, 1)
-        engine.gate.clear()
-        tasks = [asyncio.create_task(batcher.compute([window(1, 64)], soon()))]
-        await until(lambda: engine.entered == 1)
-        tasks += [asyncio.create_task(batcher.compute([window(2, 64)], soon()))]
-        await until(lambda: batcher.queued_tokens == 64)
-        with pytest.raises(OverloadedError) as refused:
-            await batcher.compute([window(3, 64)], soon(1.5))
-        assert refused.value.retry_after == pytest.approx(1, abs=0.6)
-        tasks += [asyncio.create_task(batcher.compute([window(3, 64)], soon()))]
-        await until(lambda: batcher.queued_tokens == 128)
-        engine.gate.set()
-        await asyncio.gather(*tasks)
+    await compute_for("flood", batcher, window(1))
+    batcher._rate.add(10**6, 10**6)
+    engine.gate.clear()
+    tasks = [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
+    await until(lambda: engine.entered == 2)
+    tasks += [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
+    tasks += [asyncio.create_task(compute_for("flood", batcher, window(1, 64)))]
+    await until(lambda: batcher.queued_tokens == 128)
+    with pytest.raises(OverloadedError) as own:
+        await compute_for("flood", batcher, *[window(2, 40)] * 2)
+    # 208 tokens held against 192 free are 16 too many; a served token counts on both sides
+    assert own.value.retry_after == pytest.approx(8)
+    with pytest.raises(OverloadedError) as huge:
+        await compute_for("other", batcher, *[window(2, 40)] * 10)
+    assert huge.value.retry_after == pytest.approx(128), "until nothing waits"
+    engine.gate.set()
+    await asyncio.gather(*tasks)
 
-    run(scenario())
+
+async def test_work_that_would_wait_past_its_deadline_is_refused_at_once(
+    batcher: Batcher, engine: FakeEngine
+) -> None:
+    batcher._rate.add(64, 1)
+    engine.gate.clear()
+    tasks = [asyncio.create_task(batcher.compute([window(1, 64)], soon()))]
+    await until(lambda: engine.entered == 1)
+    tasks += [asyncio.create_task(batcher.compute([window(2, 64)], soon()))]
+    await until(lambda: batcher.queued_tokens == 64)
+    with pytest.raises(OverloadedError) as refused:
+        await batcher.compute([window(3, 64)], soon(1.5))
+    assert refused.value.retry_after == pytest.approx(1, abs=0.6)
+    tasks += [asyncio.create_task(batcher.compute([window(3, 64)], soon()))]
+    await until(lambda: batcher.queued_tokens == 128)
+    engine.gate.set()
+    await asyncio.gather(*tasks)
 
 
-def test_work_beyond_the_deadline_is_refused_with_the_numbers_and_keeps_what_is_done(
+async def test_work_beyond_the_deadline_is_refused_with_the_numbers_and_keeps_what_is_done(
     batcher: Batcher, engine: FakeEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kept: list[int] = []
@@ -380,30 +328,24 @@ def test_work_beyond_the_deadline_is_refused_with_the_numbers_and_keeps_what_is_
     def keep(positions: Sequence[int], _: NDArray[np.float32]) -> None:
         kept.extend(positions)
 
-    async def scenario() -> None:
-        monkeypatch.setattr(queue, "PROBE", 0.0)
-        monkeypatch.setattr(Rate, "add", lambda rate, *_: setattr(rate, "fastest", 64.0))
-        batcher._rate.add(1, 1)
-        with pytest.raises(TooMuchError) as refused:
-            await batcher.compute([window(1, 64)] * 100, soon(10), keep)
-        said = str(refused.value)
-        assert "6,400 tokens take at least 100 s at 64 a second, and this request has 10 s" in said
-        assert "application/x-ndjson" in said
-        assert "x-request-timeout" in said
-        assert kept
-        assert len((await batcher.compute([window(1, 64)] * 100, soon(1000))).vectors) == 100
-
-    run(scenario())
+    monkeypatch.setattr(queue, "PROBE", 0.0)
+    monkeypatch.setattr(Rate, "add", lambda rate, *_: setattr(rate, "fastest", 64.0))
+    batcher._rate.add(1, 1)
+    with pytest.raises(TooMuchError) as refused:
+        await batcher.compute([window(1, 64)] * 100, soon(10), keep)
+    said = str(refused.value)
+    assert "6,400 tokens take at least 100 s at 64 a second, and this request has 10 s" in said
+    assert "application/x-ndjson" in said
+    assert "x-request-timeout" in said
+    assert kept
+    assert len((await batcher.compute([window(1, 64)] * 100, soon(1000))).vectors) == 100
 
 
-def test_the_only_batch_gets_all_cores(batcher: Batcher, engine: FakeEngine) -> None:
+async def test_the_only_batch_gets_all_cores(batcher: Batcher, engine: FakeEngine) -> None:
     single = FakeEngine()
     batcher.model.single_stream = single
 
-    async def scenario() -> None:
-        await batcher.compute([window(1)], soon())
-        assert (len(single.batches), len(engine.batches)) == (1, 0)
-        await batcher.compute([window(2, 64), window(3, 64)], soon())
-        assert (len(single.batches), len(engine.batches)) == (2, 1), "two at once"
-
-    run(scenario())
+    await batcher.compute([window(1)], soon())
+    assert (len(single.batches), len(engine.batches)) == (1, 0)
+    await batcher.compute([window(2, 64), window(3, 64)], soon())
+    assert (len(single.batches), len(engine.batches)) == (2, 1), "two at once"
