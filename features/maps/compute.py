@@ -30,6 +30,8 @@ MOST_COMPUTED = 100_000
 # documents of each topic whose words name it, those nearest to its middle, and examples
 NAMING = 40
 EXAMPLES = 5
+# components that tell documents apart; equal ones stay in the order of their ids
+_ORDERING = 16
 # vectors read at a time
 _BATCH = 1024
 
@@ -49,15 +51,21 @@ async def compute(index: Index, progress: Progress) -> Row:
     vectors, there = await _vectors(index, ids, computed, progress)
     # a document that was deleted meanwhile, or that is damaged, has no place
     computed = computed[there]
+    # neither ids nor the order of writes decide where a document stands
+    order = np.lexsort(vectors[:, :_ORDERING].T)
+    vectors, computed = vectors[order], computed[order]
     mean, basis = layout.fit(vectors)
     # half precision as in the stored map, so that computing and placing agree
     points = _projected(vectors, Space(mean, basis, _NO_POINTS, computed)).astype(np.float16)
     space = Space(mean, basis, points.astype(np.float32), computed)
-    found = layout.positions(space.points, lambda share: progress("layout", share))
+    graph = layout.neighbours(space.points, lambda share: progress("layout", share / 3))
+    found = layout.positions(
+        space.points, graph, lambda share: progress("layout", (1 + 2 * share) / 3)
+    )
     progress("topics", 0)
     positions = np.full((len(ids), 2), np.nan, dtype=np.float32)
     topic = np.full(len(ids), -1, dtype=np.int32)
-    positions[computed], topic[computed] = found, layout.topics(found)
+    positions[computed], topic[computed] = found, layout.topics(found, space.points, graph)
     if len(computed) < len(ids):
         await _place_others(index, ids, space, positions, topic, progress)
     topics = await _named(index, ids, space, topic, progress)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import wraps
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from features.maps import compute as computing
 from features.maps import current as currents
@@ -283,22 +284,68 @@ def test_topics_whose_words_are_those_of_all_have_the_most_frequent_as_names() -
     assert naming.names(counts, [2, 1]) == [["ticket", "done"], ["done", "ticket"]]
 
 
-def test_many_identical_documents_are_a_topic() -> None:
-    """More than an eighth of all; the others are groups of ten."""
+def topics_in(vectors: NDArray[np.float64]) -> NDArray[np.int32]:
+    halves = vectors.astype(np.float16)
+    mean, basis = layout.fit(halves)
+    points = ((layout.unit(halves) - mean) @ basis).astype(np.float32)
+    graph = layout.neighbours(points, lambda share: None)
+    return layout.topics(layout.positions(points, graph, lambda share: None), points, graph)
+
+
+@pytest.mark.parametrize("copies", [75, 100, 130])
+def test_many_identical_documents_are_a_topic(copies: int) -> None:
+    """A fifth to a third of all; the others are groups of ten."""
     chance = np.random.default_rng(0)
     middles = np.repeat(chance.normal(size=(30, 96)), 10, axis=0)
     others = middles / np.linalg.norm(middles, axis=1, keepdims=True)
     others += 0.05 * chance.normal(size=others.shape)
-    same = np.repeat(chance.normal(size=(1, 96)) / 96**0.5, 100, axis=0)
-    vectors = np.concatenate([others, same]).astype(np.float32)
-    mean, basis = layout.fit(vectors.astype(np.float16))
-    points = ((vectors - mean) @ basis).astype(np.float32)
-    topics = layout.topics(layout.positions(points, lambda share: None))
-    numbers, sizes = np.unique(topics[-100:], return_counts=True)
-    assert numbers[sizes.argmax()] >= 0
-    assert sizes.max() >= 80
+    same = np.repeat(chance.normal(size=(1, 96)) / 96**0.5, copies, axis=0)
+    topics = topics_in(np.concatenate([others, same]))
+    [own] = set(topics[-copies:].tolist())
+    assert own >= 0
+    assert own not in topics[:300]
     # the control: the other groups are topics of their own
     assert len(set(topics[:300]) - {-1}) >= 20
+
+
+@pytest.mark.parametrize("spread", [1, 3, 5])
+def test_themes_that_overlap_are_topics(spread: float) -> None:
+    """Of 400 documents in four themes none is left out, however much each has of its own."""
+    chance = np.random.default_rng(0)
+    themes = np.repeat(np.arange(4), 100)
+    vectors = chance.normal(size=(4, 384))[themes] + spread * chance.normal(size=(400, 384))
+    topics = topics_in(vectors)
+    assert len(set(topics)) in (4, 5)
+    assert (topics >= 0).all()
+    common = [np.bincount(topics[themes == theme]).max() for theme in range(4)]
+    assert sum(common) > (300 if spread == 5 else 390)
+
+
+@scenario
+async def test_neither_ids_nor_the_order_of_writes_move_a_document(place: Place) -> None:
+    first = await place.made()
+    await place.indexes.create("y", {"n": "integer"})
+    names = [f"{group}-{at:02}" for at in range(EACH) for group in GROUPS]
+    index = await place.indexes.open("y")
+    written = [
+        replace(document(name, seed), id=f"{7 - seed % 7}-{name}")
+        for seed, name in reversed(list(enumerate(names)))
+    ]
+    await index.put(written)
+    again = await compute(index, lambda step, share: None)
+    await place.indexes.maps.put(first)
+    await place.indexes.maps.put(again)
+    one = await place.current()
+    other = await place.maps.get(place.indexes.maps, index, None)
+    assert one is not None
+    assert other is not None
+    where = dict(zip(one.ids, one.positions.tolist(), strict=True))
+    assert {
+        name.split("-", 1)[1]: at
+        for name, at in zip(other.ids, other.positions.tolist(), strict=True)
+    } == where
+    # the control: the order of the ids is another one
+    assert [name.split("-", 1)[1] for name in other.ids] != one.ids
 
 
 @pytest.mark.parametrize("head", ["From: Anna Tenant <anna@example.org>", "Von: Anna Tenant"])
