@@ -99,6 +99,7 @@ class ClassifyOptions(TypedDict, total=False):
     top_k: int | None
     raw_scores: bool
     threshold: float
+    none: bool
     truncate: bool | None
 
 class PassagesOptions(Query, total=False):
@@ -590,6 +591,7 @@ class Classifier(TypedDict):
     macro_f1: NotRequired[float | None]
     log_loss: NotRequired[float | None]
     temperature: NotRequired[float | None]
+    none_below: NotRequired[float | None]
     training_seconds: NotRequired[float | None]
     history: NotRequired[list[FormerTraining] | None]
 

@@ -69,6 +69,7 @@ def check_answer(inputs: int, outputs: int, top_k: int | None) -> None:
 
 
 UNSURE = "unsure"
+NONE = "none"
 
 # a JSON string of a list, and the character after it; the quantifiers do not backtrack
 _STRING = re.compile(rb'[\s\[]*+("(?:[^"\\]++|\\.)*+")\s*+([,\]])', re.DOTALL)

@@ -142,6 +142,14 @@ def sigmoid(logits: Vectors | Floats, temperature: float = 1.0) -> Floats:
     return np.asarray(0.5 + 0.5 * np.tanh(logits.astype(np.float64) / (2 * temperature)))
 
 
+def contrast(logits: Vectors) -> Floats:
+    """The highest logit of each row less their mean; low for texts of none of the labels.
+
+    Probabilities hide that: a text that fits all labels badly may still fit one of them best.
+    """
+    return np.asarray(logits.max(axis=-1) - logits.mean(axis=-1), dtype=np.float64)
+
+
 _FIELD = "checksum"
 _TEXTS = ("name", "uid", "revision")
 # the columns that a report's checksum covers, and the report

@@ -16,7 +16,7 @@ from sklearn.model_selection import StratifiedKFold
 from threadpoolctl import threadpool_limits
 
 from docsplit.heads.examples import HIDDEN
-from docsplit.heads.network import Floats, Network, Vectors, sigmoid, softmax
+from docsplit.heads.network import Floats, Network, Vectors, contrast, sigmoid, softmax
 
 # limit of the layers' outputs, and products, for one part of the examples: .2 s of a core
 PART_OUTPUTS = 1_000_000
@@ -261,6 +261,8 @@ SCALE = 4.0
 # L-BFGS restarts after each round
 ROUNDS = 8
 ITERATIONS = 25
+# share of the held-out examples that the threshold takes for texts of none of the labels
+NONE_SHARE = 0.05
 # logits that are converted to probabilities at once
 PART_LOGITS = 1_000_000
 
@@ -275,6 +277,7 @@ class Trained:
         accuracy: in cross-validation.
         macro_f1: in cross-validation.
         log_loss: of the calibrated held-out probabilities, in nats.
+        none_below: the ``contrast`` that all but ``NONE_SHARE`` of the held-out examples reach.
     """
 
     network: Network
@@ -282,6 +285,7 @@ class Trained:
     accuracy: float
     macro_f1: float
     log_loss: float
+    none_below: float
 
 
 def until(deadline: float, stop: threading.Event | None) -> Check:
@@ -340,6 +344,7 @@ def train(
         float(accuracy_score(labels, guessed)),
         float(f1_score(labels, guessed, average="macro")),
         log_loss(held_out, labels, temperature),
+        float(np.quantile(contrast(held_out), NONE_SHARE)),
     )
 
 

@@ -71,6 +71,12 @@ class Head:
         """Whether a document may have several of the labels, or none."""
         return self.network.kind == "sigmoid"
 
+    @property
+    def none_below(self) -> float | None:
+        """The learnt threshold of ``contrast``; None if the training learnt none."""
+        learnt: float | None = self.report.get("none_below")
+        return learnt
+
     def share(self, label: str) -> float:
         """Share of the examples that have the label."""
         counts: dict[str, int] = self.report["labels"]

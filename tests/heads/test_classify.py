@@ -99,6 +99,36 @@ def test_the_hub_client_reads_the_answer(server: Server, topics: str) -> None:
     assert found[0].label == "sport"
 
 
+def test_none_below_the_learnt_threshold(server: Server, topics: str) -> None:
+    """A text is none if its logits stand out less than those of nearly all held-out examples."""
+    least = call(server, "GET", f"/classifiers/{topics}")["none_below"]
+    texts = [*SPORT, "Stir the flour into the butter.", "The orbit of a moon.", "qzx", "and or the"]
+    found = set()
+    for text in texts:
+        [raw] = classify(server, inputs=text, raw_scores=True)
+        [plain], [answer] = (classify(server, inputs=text, none=none) for none in (False, True))
+        logits = [one["score"] for one in raw]
+        none = max(logits) - sum(logits) / len(logits) < least
+        first = {"label": "none", "score": plain[0]["score"]}
+        assert answer == ([first, *plain] if none else plain)
+        found.add((text in SPORT, none))
+    assert {(True, False), (False, True)} <= found
+    [[best]] = classify(server, inputs="qzx", none=True, top_k=1)
+    assert best["label"] == "none"
+
+
+def test_none_is_refused_with_the_remedy_without_a_threshold(server: Server) -> None:
+    own = {"inputs": SPORT + MONEY, "labels": ["none"] * 5 + ["money"] * 5}
+    several = {**EXAMPLES, "labels": [[one] for one in EXAMPLES["labels"]], "multi_label": True}
+    for body, remedy in ((own, "leave it out"), (several, "set threshold")):
+        call(server, "PUT", "/classifiers/no-none", body)
+        said = classify(server, 422, inputs="a", classifier="no-none", none=True)
+        assert remedy in said["error"]
+        # the control
+        classify(server, inputs="a", classifier="no-none")
+        call(server, "DELETE", "/classifiers/no-none", status=204)
+
+
 def test_unsure_below_the_threshold(server: Server, topics: str) -> None:
     text = "The goalkeeper saved a penalty."
     [sure] = classify(server, inputs=text, threshold=0.5)

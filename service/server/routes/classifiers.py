@@ -241,6 +241,7 @@ class ClassifierOut(BaseModel):
     macro_f1: float | None = None
     log_loss: float | None = Field(default=None, description="of calibrated probabilities, nats")
     temperature: float | None = None
+    none_below: float | None = Field(default=None, description="threshold of `none`")
     training_seconds: float | None = None
     history: list[FormerOut] | None = Field(
         default=None, description="the trainings of this name before it, the oldest first"

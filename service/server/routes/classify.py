@@ -13,8 +13,8 @@ from fastapi.responses import Response
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
 from docsplit.heads import examples as bounds
-from docsplit.heads.examples import UNSURE
-from docsplit.heads.network import Floats, Scorer
+from docsplit.heads.examples import NONE, UNSURE
+from docsplit.heads.network import Floats, Scorer, contrast
 from docsplit.windowing.pooling import Vectors, normalise
 from service import executors
 from service.embedding.embedder import Document, Embedded
@@ -77,6 +77,10 @@ class ClassifyRequest(BaseModel):
         description="if the best probability is lower, `unsure` comes before it; a "
         "multi-label classifier returns only labels of at least this probability",
     )
+    none: bool = Field(
+        False,
+        description="`none` comes first if the text fits no label as nearly all examples do",
+    )
     explain: bool = Field(False, description="name the windows that decided")
     truncate: Flag = False
 
@@ -136,13 +140,14 @@ async def classify(request: Request, body: ClassifyRequest) -> Response:
 async def _classified(request: Request, body: ClassifyRequest, *, flat: bool = False) -> Response:
     head = await trained_head(request, body.classifier)
     texts = [body.inputs] if isinstance(body.inputs, str) else body.inputs
+    least = _threshold(head) if body.none else None
     try:
         bounds.check_answer(len(texts), len(head.labels), body.top_k)
     except ValueError as error:
         raise InvalidError(str(error), "top_k") from error
     encoder = inference.service_of(request).encoders.of(head.revision)
     result = await inference.embed(request, texts, truncate=body.truncate, encoder=encoder)
-    answer = partial(_answers, head, body, result, flat)
+    answer = partial(_answers, head, body, result, least, flat)
     # to explain an answer, each window is left out once
     if body.explain or len(texts) * len(head.labels) > MOST_SCORES_AT_ONCE:
         content = await executors.SCORING.run(answer)
@@ -151,7 +156,9 @@ async def _classified(request: Request, body: ClassifyRequest, *, flat: bool = F
     return Response(content, headers=inference.headers(request, result), media_type=JSON)
 
 
-def _answers(head: Head, body: ClassifyRequest, result: Embedded, flat: bool) -> bytes:
+def _answers(
+    head: Head, body: ClassifyRequest, result: Embedded, least: float | None, flat: bool
+) -> bytes:
     """The answer's JSON; computes scores for a part of the documents at a time."""
     vectors = inference.vectors(result)
     rows = max(1, MOST_SCORES_AT_ONCE // len(head.labels))
@@ -160,9 +167,16 @@ def _answers(head: Head, body: ClassifyRequest, result: Embedded, flat: bool) ->
         part = vectors[first : first + rows]
         probabilities = head.network.probabilities(part)
         scores = head.network.logits(part) if body.raw_scores else probabilities
+        none = np.zeros(len(part), dtype=np.bool_)
+        if least is not None:
+            none = contrast(head.network.logits(part)) < least
         documents = result.documents[first : first + rows]
-        for document, row, certain in zip(documents, scores, probabilities, strict=True):
+        for document, row, certain, unlike in zip(
+            documents, scores, probabilities, none, strict=True
+        ):
             labels = _labels(head, row, certain, body.threshold, body.top_k)
+            if unlike:
+                labels = [{"label": NONE, "score": labels[0]["score"]}, *labels][: body.top_k]
             if body.explain:
                 best = int(certain.argmax())
                 prior = head.share(head.labels[best])
@@ -183,6 +197,20 @@ def _labels(
     if not head.multi_label and certain.max() < threshold:
         labels.insert(0, {"label": UNSURE, "score": labels[0]["score"]})
     return labels[:top_k]
+
+
+def _threshold(head: Head) -> float:
+    """The learnt threshold of `none`; raises InvalidError, with a remedy, if there is none."""
+    if head.multi_label:
+        reason = "a multi_label classifier answers with an empty list: set threshold"
+    elif NONE in head.labels:
+        reason = "it is a label of this classifier, which answers with it by itself: leave it out"
+    elif head.none_below is None:
+        remedy = "docsplit-train head" if head.bundled else "POST /classifiers/{name}/retrain"
+        reason = f"an earlier version trained this classifier: train it again with {remedy}"
+    else:
+        return head.none_below
+    raise InvalidError(f"none: {reason}", "none")
 
 
 async def trained_head(request: Request, name: str | None) -> Head:
