@@ -89,97 +89,85 @@ async def scores(table: AsyncTable, text: str) -> dict[str, float]:
     return {row["id"]: row["_score"] for row in await query.limit(100).to_list()}
 
 
-def test_new_rows_become_segments_that_searches_read(
+async def test_new_rows_become_segments_that_searches_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(merging, "FEW", 1)
 
-    async def scenario() -> None:
-        indexes, place = await filled(tmp_path, 20)
+    indexes, place = await filled(tmp_path, 20)
+    await asyncio.to_thread(update, *place)
+    held = parts(place)
+    assert {"id_idx", "words_idx", "links_idx"} <= held.keys()
+    assert set(map(tuple, held.values())) == {(20,)}
+
+    index = await indexes.open("x")
+    name = index.table.name
+    for first, number, expected in ((20, 3, (20, 3)), (23, 1, (20, 4)), (24, 2, (26,))):
+        await put(indexes, first, number)
         await asyncio.to_thread(update, *place)
-        held = parts(place)
-        assert {"id_idx", "words_idx", "links_idx"} <= held.keys()
-        assert set(map(tuple, held.values())) == {(20,)}
+        assert set(map(tuple, parts(place).values())) == {expected}
+        found = await scores(await indexes.database.open_table(name), "word")
+        assert found.keys() == {f"d{one}" for one in range(first + number)}
+        # the same text has the same score in each segment
+        assert len({round(score, 3) for score in found.values()}) == 1
+        for one in (0, first):
+            document = await index.get(f"d{one}")
+            assert document.id == f"d{one}"
 
-        index = await indexes.open("x")
-        name = index.table.name
-        for first, number, expected in ((20, 3, (20, 3)), (23, 1, (20, 4)), (24, 2, (26,))):
-            await put(indexes, first, number)
-            await asyncio.to_thread(update, *place)
-            assert set(map(tuple, parts(place).values())) == {expected}
-            found = await scores(await indexes.database.open_table(name), "word")
-            assert found.keys() == {f"d{one}" for one in range(first + number)}
-            # the same text has the same score in each segment
-            assert len({round(score, 3) for score in found.values()}) == 1
-            for one in (0, first):
-                document = await index.get(f"d{one}")
-                assert document.id == f"d{one}"
-
-        await put(indexes, 26, 1)
-        await index.put([stores.record("d0", "quite another text")])
-        await asyncio.to_thread(update, *place)
-        assert set(map(tuple, parts(place).values())) == {(25, 2)}
-        again = await indexes.database.open_table(name)
-        assert "d0" not in await scores(again, "word")
-        assert (await scores(again, "another")).keys() == {"d0"}
-
-    stores.run(scenario())
+    await put(indexes, 26, 1)
+    await index.put([stores.record("d0", "quite another text")])
+    await asyncio.to_thread(update, *place)
+    assert set(map(tuple, parts(place).values())) == {(25, 2)}
+    again = await indexes.database.open_table(name)
+    assert "d0" not in await scores(again, "word")
+    assert (await scores(again, "another")).keys() == {"d0"}
 
 
-def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
+async def test_a_vector_index_keeps_its_clusters_until_it_has_doubled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(process, "SMALL_BYTES", 0)
     monkeypatch.setattr(process, "started", piped.merging_process)
     monkeypatch.setattr(maintenance, "VECTOR_INDEX_ROWS", 300)
 
-    async def scenario() -> None:
-        indexes, place = await filled(tmp_path, 1)
-        index = await indexes.open("x")
-        await index.put([stores.record(f"d{number}") for number in range(1, 300)])
+    indexes, place = await filled(tmp_path, 1)
+    index = await indexes.open("x")
+    await index.put([stores.record(f"d{number}") for number in range(1, 300)])
+    await maintenance.optimize(index.table)
+    assert parts(place)["vector_idx"] == [300]
+    first = 300
+    for number, expected in (
+        (9, [300, 9]),
+        (1, [300, 9, 1]),
+        (2, [300, 12]),
+        (200, [300, 212]),
+        # 300 and 301 rows
+        (87, [300, 299]),
+        (1, [600]),
+    ):
+        given = [stores.record(f"d{one}") for one in range(first, first + number)]
+        await index.put(given)
+        first += number
         await maintenance.optimize(index.table)
-        assert parts(place)["vector_idx"] == [300]
-        first = 300
-        for number, expected in (
-            (9, [300, 9]),
-            (1, [300, 9, 1]),
-            (2, [300, 12]),
-            (200, [300, 212]),
-            # 300 and 301 rows
-            (87, [300, 299]),
-            (1, [600]),
-        ):
-            given = [stores.record(f"d{one}") for one in range(first, first + number)]
-            await index.put(given)
-            first += number
-            await maintenance.optimize(index.table)
-            assert parts(place)["vector_idx"] == expected
-            query = await search.stored(index, "d7")
-            found = await search.cosine(index, query, first, None)
-            assert {hit.id for hit in found} == {f"d{one}" for one in range(first) if one != 7}
-
-    stores.run(scenario())
+        assert parts(place)["vector_idx"] == expected
+        query = await search.stored(index, "d7")
+        found = await search.cosine(index, query, first, None)
+        assert {hit.id for hit in found} == {f"d{one}" for one in range(first) if one != 7}
 
 
-def test_lance_itself_writes_the_whole_index_again(tmp_path: Path) -> None:
+async def test_lance_itself_writes_the_whole_index_again(tmp_path: Path) -> None:
     """The control of the test before."""
 
-    async def scenario() -> None:
-        indexes, place = await filled(tmp_path, 20)
-        await asyncio.to_thread(opened(place).optimize.optimize_indices)
-        await put(indexes, 20, 3)
-        await asyncio.to_thread(opened(place).optimize.optimize_indices)
-        assert parts(place)["words_idx"] == [23]
-
-    stores.run(scenario())
+    indexes, place = await filled(tmp_path, 20)
+    await asyncio.to_thread(opened(place).optimize.optimize_indices)
+    await put(indexes, 20, 3)
+    await asyncio.to_thread(opened(place).optimize.optimize_indices)
+    assert parts(place)["words_idx"] == [23]
 
 
-def test_nothing_is_written_without_new_rows(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        _, place = await filled(tmp_path, 2)
-        await asyncio.to_thread(update, *place)
-        version = opened(place).version
-        await asyncio.to_thread(update, *place)
-        assert opened(place).version == version
-
-    stores.run(scenario())
+async def test_nothing_is_written_without_new_rows(tmp_path: Path) -> None:
+    _, place = await filled(tmp_path, 2)
+    await asyncio.to_thread(update, *place)
+    version = opened(place).version
+    await asyncio.to_thread(update, *place)
+    assert opened(place).version == version

@@ -93,47 +93,41 @@ def soon() -> float:
     return time.monotonic() + 60
 
 
-def test_repeating_a_failed_request_computes_only_the_rest(
+async def test_repeating_a_failed_request_computes_only_the_rest(
     embedder: Embedder, engine: Engine, tokenizer: CountingTokenizer, peps: dict[str, str]
 ) -> None:
     texts = [peps["pep-8"][:9000], "xylophone", peps["pep-20"][:9000]]
     engine.bad = int(tokenizer.encode("xylophone").ids[0])
 
-    async def scenario() -> None:
-        with pytest.raises(EngineFailedError):
-            await embedder.embed(texts, soon())
-        computed = engine.windows
-        assert computed > 0
-        engine.bad = -1
-        again = await embedder.embed(texts, soon())
-        sources = [w.source for document in again.documents for w in document.windows]
-        assert sources.count(Source.PROCESS) == computed
-        assert engine.windows == len(sources)
-
-    asyncio.run(scenario())
+    with pytest.raises(EngineFailedError):
+        await embedder.embed(texts, soon())
+    computed = engine.windows
+    assert computed > 0
+    engine.bad = -1
+    again = await embedder.embed(texts, soon())
+    sources = [w.source for document in again.documents for w in document.windows]
+    assert sources.count(Source.PROCESS) == computed
+    assert engine.windows == len(sources)
 
 
-def test_texts_of_clients_that_left_are_not_tokenised(
+async def test_texts_of_clients_that_left_are_not_tokenised(
     embedder: Embedder, engine: Engine, tokenizer: CountingTokenizer
 ) -> None:
-    async def scenario() -> None:
-        tokenizer.gate.clear()
-        text = "word " * PIECE
-        waiting = [asyncio.create_task(embedder.embed([text], soon())) for _ in range(512)]
-        await until(lambda: tokenizer.begun == 2)
-        for task in waiting:
-            task.cancel()
-        await asyncio.gather(*waiting, return_exceptions=True)
-        tokenizer.gate.set()
-        await embedder.embed(["a short probe"], soon())
-
-    asyncio.run(scenario())
+    tokenizer.gate.clear()
+    text = "word " * PIECE
+    waiting = [asyncio.create_task(embedder.embed([text], soon())) for _ in range(512)]
+    await until(lambda: tokenizer.begun == 2)
+    for task in waiting:
+        task.cancel()
+    await asyncio.gather(*waiting, return_exceptions=True)
+    tokenizer.gate.set()
+    await embedder.embed(["a short probe"], soon())
     # two threads had begun one piece each, and the probe has one
     assert tokenizer.begun == 3
     assert engine.windows == 1
 
 
-def test_one_clients_long_texts_delay_anothers_short_one_by_a_piece_each(
+async def test_one_clients_long_texts_delay_anothers_short_one_by_a_piece_each(
     embedder: Embedder, tokenizer: CountingTokenizer
 ) -> None:
     async def ask(name: str, text: str) -> int:
@@ -141,17 +135,14 @@ def test_one_clients_long_texts_delay_anothers_short_one_by_a_piece_each(
             await embedder.embed([text], soon())
         return tokenizer.begun
 
-    async def scenario() -> None:
-        tokenizer.gate.clear()
-        text = "word " * PIECE
-        flood = [asyncio.create_task(ask("flood", text)) for _ in range(8)]
-        await until(lambda: tokenizer.begun == 2)
-        other = asyncio.create_task(ask("other", "a short probe"))
-        await asyncio.sleep(0)
-        tokenizer.gate.set()
-        begun = await other
-        assert begun < 16, "of the flood's 32 pieces"
-        await asyncio.gather(*flood)
-
-    asyncio.run(scenario())
+    tokenizer.gate.clear()
+    text = "word " * PIECE
+    flood = [asyncio.create_task(ask("flood", text)) for _ in range(8)]
+    await until(lambda: tokenizer.begun == 2)
+    other = asyncio.create_task(ask("other", "a short probe"))
+    await asyncio.sleep(0)
+    tokenizer.gate.set()
+    begun = await other
+    assert begun < 16, "of the flood's 32 pieces"
+    await asyncio.gather(*flood)
     assert tokenizer.begun > 32

@@ -87,7 +87,7 @@ def test_every_route_and_dependency_is_a_coroutine() -> None:
     assert threaded == set()
 
 
-def test_a_cancelled_call_is_stopped_and_counts_until_its_thread_is_free() -> None:
+async def test_a_cancelled_call_is_stopped_and_counts_until_its_thread_is_free() -> None:
     pool = Pool("test", 1)
     begun, may_end, seen = threading.Event(), threading.Event(), threading.Event()
 
@@ -97,19 +97,16 @@ def test_a_cancelled_call_is_stopped_and_counts_until_its_thread_is_free() -> No
             seen.set()
         may_end.wait(10)
 
-    async def scenario() -> None:
-        task = asyncio.create_task(pool.run_stoppable(call))
-        await until(begun.is_set)
-        task.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await task
-        await until(seen.is_set)
-        assert pool.busy == Pool.busy_threads("test") == 1
-        may_end.set()
-        await until(lambda: pool.busy == 0)
-        assert Pool.busy_threads("test") == 0
-
-    asyncio.run(scenario())
+    task = asyncio.create_task(pool.run_stoppable(call))
+    await until(begun.is_set)
+    task.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await task
+    await until(seen.is_set)
+    assert pool.busy == Pool.busy_threads("test") == 1
+    may_end.set()
+    await until(lambda: pool.busy == 0)
+    assert Pool.busy_threads("test") == 0
 
 
 class _Load:
@@ -146,30 +143,24 @@ def test_a_call_cancelled_before_its_turn_never_begins_and_releases_memory() -> 
     assert begun == ["third"]
 
 
-def test_a_call_runs_in_the_context_of_its_task_and_its_errors_propagate() -> None:
+async def test_a_call_runs_in_the_context_of_its_task_and_its_errors_propagate() -> None:
     import structlog
 
     pool = Pool("test", 1)
 
-    async def scenario() -> None:
-        with structlog.contextvars.bound_contextvars(request_id="one"):
-            assert (await pool.run(structlog.contextvars.get_contextvars))["request_id"] == "one"
-        with pytest.raises(ValueError, match="seven"):
-            await pool.run(int, "seven")
-
-    asyncio.run(scenario())
+    with structlog.contextvars.bound_contextvars(request_id="one"):
+        assert (await pool.run(structlog.contextvars.get_contextvars))["request_id"] == "one"
+    with pytest.raises(ValueError, match="seven"):
+        await pool.run(int, "seven")
 
 
-def test_libraries_have_two_counted_threads() -> None:
+async def test_libraries_have_two_counted_threads() -> None:
     gate = threading.Event()
 
-    async def scenario() -> None:
-        loop = asyncio.get_running_loop()
-        executors.install(loop)
-        calls = [loop.run_in_executor(None, gate.wait, 10) for _ in range(5)]
-        await until(lambda: Pool.busy_threads("libraries") == 2)
-        assert sum(thread.name.startswith("libraries") for thread in threading.enumerate()) == 2
-        gate.set()
-        await asyncio.gather(*calls)
-
-    asyncio.run(scenario())
+    loop = asyncio.get_running_loop()
+    executors.install(loop)
+    calls = [loop.run_in_executor(None, gate.wait, 10) for _ in range(5)]
+    await until(lambda: Pool.busy_threads("libraries") == 2)
+    assert sum(thread.name.startswith("libraries") for thread in threading.enumerate()) == 2
+    gate.set()
+    await asyncio.gather(*calls)

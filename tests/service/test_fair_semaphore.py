@@ -47,22 +47,19 @@ def test_a_task_that_leaves_while_waiting_keeps_no_place() -> None:
     assert semaphore._free == 1
 
 
-def test_a_place_given_to_a_leaving_task_goes_to_the_next() -> None:
-    async def scenario() -> None:
-        semaphore = FairSemaphore(1)
-        entered = []
+async def test_a_place_given_to_a_leaving_task_goes_to_the_next() -> None:
+    semaphore = FairSemaphore(1)
+    entered = []
 
-        async def one(name: str) -> None:
-            async with semaphore.turn():
-                entered.append(name)
-
+    async def one(name: str) -> None:
         async with semaphore.turn():
-            tasks = [asyncio.create_task(one(name)) for name in "ab"]
-            await asyncio.sleep(0)
-        # "a" now has the place, but has not run since
-        tasks[0].cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        assert entered == ["b"]
-        assert semaphore._free == 1
+            entered.append(name)
 
-    asyncio.run(scenario())
+    async with semaphore.turn():
+        tasks = [asyncio.create_task(one(name)) for name in "ab"]
+        await asyncio.sleep(0)
+    # "a" now has the place, but has not run since
+    tasks[0].cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+    assert entered == ["b"]
+    assert semaphore._free == 1

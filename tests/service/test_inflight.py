@@ -58,16 +58,12 @@ class Client:
 
 
 @pytest.mark.parametrize("size", [0, 1, PART - 1, PART, PART + 1, 2 * PART, 3 * PART + 7])
-def test_the_parts_are_the_answer(size: int) -> None:
+async def test_the_parts_are_the_answer(size: int) -> None:
     content = bytes(number % 251 for number in range(size))
 
-    async def run() -> Client:
-        client = Client()
-        client.reads.set()
-        await client.take(Response(content), Inflight(CAPACITY))
-        return client
-
-    client = asyncio.run(run())
+    client = Client()
+    client.reads.set()
+    await client.take(Response(content), Inflight(CAPACITY))
     assert client.body == content
     assert all(len(message["body"]) <= PART for message in client.sent[1:])
     ends = [not message.get("more_body", False) for message in client.sent[1:]]
@@ -75,101 +71,80 @@ def test_the_parts_are_the_answer(size: int) -> None:
     assert client.answered == 1
 
 
-def test_a_stream_stays_a_stream() -> None:
-    async def run() -> Client:
-        client = Client()
-        client.reads.set()
-        pieces = (bytes([number]) * (PART + number) for number in range(3))
-        await client.take(StreamingResponse(pieces), Inflight(CAPACITY))
-        return client
-
-    client = asyncio.run(run())
+async def test_a_stream_stays_a_stream() -> None:
+    client = Client()
+    client.reads.set()
+    pieces = (bytes([number]) * (PART + number) for number in range(3))
+    await client.take(StreamingResponse(pieces), Inflight(CAPACITY))
     assert client.body == b"".join(bytes([number]) * (PART + number) for number in range(3))
     assert client.answered == 1
 
 
-def test_the_memory_is_held_until_the_client_has_read() -> None:
-    async def run() -> None:
-        inflight = Inflight(CAPACITY)
-        client = Client()
-        task = asyncio.create_task(client.take(Response(bytes(10 * PART)), inflight))
-        await client.began.wait()
-        assert inflight.total == 10 * PART
-        # the time of the service ends before the client reads
-        assert client.answered == 1
-        assert client.exchange.ready is not None
-        client.reads.set()
-        await task
-        assert inflight.total == 0
-
-    asyncio.run(run())
+async def test_the_memory_is_held_until_the_client_has_read() -> None:
+    inflight = Inflight(CAPACITY)
+    client = Client()
+    task = asyncio.create_task(client.take(Response(bytes(10 * PART)), inflight))
+    await client.began.wait()
+    assert inflight.total == 10 * PART
+    # the time of the service ends before the client reads
+    assert client.answered == 1
+    assert client.exchange.ready is not None
+    client.reads.set()
+    await task
+    assert inflight.total == 0
 
 
-def test_the_next_request_of_a_client_finds_the_memory_of_the_last_one_released() -> None:
-    async def run() -> None:
-        inflight = Inflight(CAPACITY)
-        client = Client()
-        client.reads.set()
-        with inflight.body() as room:
-            room.reach(CAPACITY // 2)
-            client.exchange.room = room
-            await Response(b"vectors")(client.scope, _nothing, client.exchange.send)
-            # the last request has not ended, but its client has the answer
-            with inflight.body() as following:
-                following.reach(CAPACITY // 2)
-        assert inflight.total == 0
-
-    asyncio.run(run())
+async def test_the_next_request_of_a_client_finds_the_memory_of_the_last_one_released() -> None:
+    inflight = Inflight(CAPACITY)
+    client = Client()
+    client.reads.set()
+    with inflight.body() as room:
+        room.reach(CAPACITY // 2)
+        client.exchange.room = room
+        await Response(b"vectors")(client.scope, _nothing, client.exchange.send)
+        # the last request has not ended, but its client has the answer
+        with inflight.body() as following:
+            following.reach(CAPACITY // 2)
+    assert inflight.total == 0
 
 
-def test_an_answer_without_room_becomes_429() -> None:
-    async def run() -> Client:
-        inflight = Inflight(CAPACITY)
-        client = Client()
-        client.reads.set()
-        with inflight.body() as other:
-            other.reach(CAPACITY // 2)
-            await client.take(Response(bytes(10 * PART)), inflight)
-        return client
-
-    client = asyncio.run(run())
+async def test_an_answer_without_room_becomes_429() -> None:
+    inflight = Inflight(CAPACITY)
+    client = Client()
+    client.reads.set()
+    with inflight.body() as other:
+        other.reach(CAPACITY // 2)
+        await client.take(Response(bytes(10 * PART)), inflight)
     assert client.sent[0]["status"] == 429
     assert b"memory" in client.body
     assert len(client.sent) == 2
 
 
-def test_the_largest_answer_is_sent_to_a_client_without_other_requests() -> None:
-    async def run() -> Client:
-        client = Client()
-        client.reads.set()
-        await client.take(Response(bytes(2 * CAPACITY)), Inflight(CAPACITY))
-        return client
-
-    client = asyncio.run(run())
+async def test_the_largest_answer_is_sent_to_a_client_without_other_requests() -> None:
+    client = Client()
+    client.reads.set()
+    await client.take(Response(bytes(2 * CAPACITY)), Inflight(CAPACITY))
     assert client.sent[0]["status"] == 200
     assert len(client.body) == 2 * CAPACITY
 
 
-def test_few_large_answers_are_written_at_once() -> None:
-    async def run() -> None:
-        inside = 0
-        ends = asyncio.Event()
-        large, small = np.zeros((1000, 384), np.float32), np.zeros((1, 384), np.float32)
+async def test_few_large_answers_are_written_at_once() -> None:
+    inside = 0
+    ends = asyncio.Event()
+    large, small = np.zeros((1000, 384), np.float32), np.zeros((1, 384), np.float32)
 
-        async def write() -> None:
-            nonlocal inside
-            async with writing(large):
-                inside += 1
-                await ends.wait()
+    async def write() -> None:
+        nonlocal inside
+        async with writing(large):
+            inside += 1
+            await ends.wait()
 
-        tasks = [asyncio.create_task(write()) for _ in range(10)]
-        await asyncio.sleep(0)
+    tasks = [asyncio.create_task(write()) for _ in range(10)]
+    await asyncio.sleep(0)
+    assert inside == 4
+    # a small answer does not wait, even in six forms
+    async with writing(small, 6):
         assert inside == 4
-        # a small answer does not wait, even in six forms
-        async with writing(small, 6):
-            assert inside == 4
-        ends.set()
-        await asyncio.gather(*tasks)
-        assert inside == 10
-
-    asyncio.run(run())
+    ends.set()
+    await asyncio.gather(*tasks)
+    assert inside == 10

@@ -115,60 +115,51 @@ def test_work_that_outlives_its_request_adds_nothing() -> None:
     assert set(trace.spans) == {"in time", "request"}
 
 
-def test_tasks_of_a_request_see_its_trace_and_others_do_not() -> None:
+async def test_tasks_of_a_request_see_its_trace_and_others_do_not() -> None:
     trace = Trace()
 
     async def work(name: str) -> None:
         with Stage(name):
             await asyncio.sleep(0)
 
-    async def scenario() -> None:
-        with current(trace.root):
-            task = asyncio.create_task(work("ours"))
-        await asyncio.gather(task, work("theirs"))
-
-    asyncio.run(scenario())
+    with current(trace.root):
+        task = asyncio.create_task(work("ours"))
+    await asyncio.gather(task, work("theirs"))
     assert set(trace.spans) == {"ours"}
 
 
-def compute(batcher: Batcher, trace: Trace, first: int, seconds: float) -> None:
-    async def scenario() -> None:
-        with current(trace.root):
-            await batcher.compute([window(first)], time.monotonic() + seconds)
-
-    asyncio.run(scenario())
+async def compute(batcher: Batcher, trace: Trace, first: int, seconds: float) -> None:
+    with current(trace.root):
+        await batcher.compute([window(first)], time.monotonic() + seconds)
 
 
 def failures(trace: Trace) -> dict[str, object]:
     return {name: (span.attributes or {}).get("error.type") for name, span in trace.spans.items()}
 
 
-def test_a_batch_that_fails_marks_infer_and_a_deadline_in_the_queue_marks_queue() -> None:
+async def test_a_batch_that_fails_marks_infer_and_a_deadline_in_the_queue_marks_queue() -> None:
     engine = BusyEngine()
     batcher = Batcher(engine, batch_tokens=8, queue_tokens=200, age_limit=5, pad_token_id=0)
     well, poisoned, late = Trace(), Trace(), Trace()
-    compute(batcher, well, 1, 10)
+    await compute(batcher, well, 1, 10)
     assert failures(well) == {"queue": None, "infer": None}
     with pytest.raises(EngineFailedError):
-        compute(batcher, poisoned, POISON, 10)
+        await compute(batcher, poisoned, POISON, 10)
     assert failures(poisoned) == {"queue": None, "infer": "EngineFailedError"}
     engine.busy.clear()
     engine.gate.clear()
 
-    async def scenario() -> None:
-        before = asyncio.create_task(batcher.compute([window(2)], time.monotonic() + 10))
-        assert await asyncio.to_thread(engine.busy.wait, 10)
-        with current(late.root), pytest.raises(DeadlineError):
-            await batcher.compute([window(3)], time.monotonic() + 0.05)
-        engine.gate.set()
-        await before
-
-    asyncio.run(scenario())
+    before = asyncio.create_task(batcher.compute([window(2)], time.monotonic() + 10))
+    assert await asyncio.to_thread(engine.busy.wait, 10)
+    with current(late.root), pytest.raises(DeadlineError):
+        await batcher.compute([window(3)], time.monotonic() + 0.05)
+    engine.gate.set()
+    await before
     assert failures(late) == {"queue": "DeadlineError"}
     batcher.close()
 
 
-def test_of_two_requests_for_one_window_only_one_computes_in_its_trace() -> None:
+async def test_of_two_requests_for_one_window_only_one_computes_in_its_trace() -> None:
     first, second = Trace(), Trace()
 
     async def compute(keys: Sequence[bytes]) -> Vectors:
@@ -180,10 +171,7 @@ def test_of_two_requests_for_one_window_only_one_computes_in_its_trace() -> None
         with current(trace.root), Stage("cache"):
             await cache.get([b"1"], compute)
 
-    async def scenario() -> None:
-        cache = Cache(ProcessCache(0))
-        await asyncio.gather(ask(cache, first), ask(cache, second))
-
-    asyncio.run(scenario())
+    cache = Cache(ProcessCache(0))
+    await asyncio.gather(ask(cache, first), ask(cache, second))
     assert set(first.spans) == {"compute", "cache"}
     assert set(second.spans) == {"cache"}

@@ -81,22 +81,19 @@ class Slow:
 
 
 @pytest.mark.parametrize(("separate", "expected"), [(True, Source.ENGINE), (False, Source.FLIGHT)])
-def test_no_client_waits_for_anothers_computation(separate: bool, expected: Source) -> None:
-    async def scenario() -> Source:
-        tenants = Tenants(separate=separate)
-        vectors = CachedVectors(Cache(ProcessCache(0)), Slow(), tenants)  # type: ignore[arg-type]
+async def test_no_client_waits_for_anothers_computation(separate: bool, expected: Source) -> None:
+    tenants = Tenants(separate=separate)
+    vectors = CachedVectors(Cache(ProcessCache(0)), Slow(), tenants)  # type: ignore[arg-type]
 
-        async def ask(client: str) -> Source:
-            with working_for(Client(client)):
-                found = await vectors.get([b"0" * 16], [np.zeros(3, np.int64)], 1e9)
-            return found.sources[0]
+    async def ask(client: str) -> Source:
+        with working_for(Client(client)):
+            found = await vectors.get([b"0" * 16], [np.zeros(3, np.int64)], 1e9)
+        return found.sources[0]
 
-        first, second, again = await asyncio.gather(ask("key a"), ask("key b"), ask("key a"))
-        assert first is Source.ENGINE
-        assert again is Source.FLIGHT
-        return second
-
-    assert asyncio.run(scenario()) is expected
+    first, second, again = await asyncio.gather(ask("key a"), ask("key b"), ask("key a"))
+    assert first is Source.ENGINE
+    assert again is Source.FLIGHT
+    assert second is expected
 
 
 @pytest.fixture(scope="module")
