@@ -58,7 +58,7 @@ _SHARE_OF_LINE = 1.5
 
 def breaks(identifier: str) -> frozenset[str]:
     """The marks of an identifier that would otherwise end it, as in "Regulation (EU) 2016/679"."""
-    return frozenset(mark[0][0] for mark in _BREAK.finditer(identifier))
+    return frozenset([mark[0] for mark in _BREAK.findall(identifier)])
 
 
 def is_default(title: str) -> bool:

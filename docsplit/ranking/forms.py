@@ -25,7 +25,8 @@ _BEFORE = 80
 _CLEAN = dict.fromkeys(map(ord, "‐‑‒–—−"), "-") | dict.fromkeys(map(ord, "\u00ad\u200b\u2060"))
 _FILE = re.compile(r"\.(?:pdf|txt|html?|xml|md|rst|docx?|tex|epub|json)(?:\.gz)?$", re.I)
 # what may stand before a stored identifier
-_LEAD = re.compile(r"(?:.*(?:[/:=(\[]|,\s|\b(?:doi|no\.?|patent)\s))?", re.S | re.I)
+_LEADS = re.compile(r"[/:=(\[§]|,\s|\b(?:doi|no\.?|patent)\s", re.I)
+_LEAD = re.compile(rf"(?:.*(?:{_LEADS.pattern}))?", re.S | re.I)
 # between the members of an enumeration, and of a range
 _AND = r"\b(?:and|or|und|et)\b"
 _GAP = re.compile(rf"\s*(?:(?P<to>[-–—]|to\b|through\b)|[,;]\s*(?:{_AND}|&)?|{_AND}|&|/)\s*")
@@ -52,8 +53,8 @@ _FAMILIES: dict[str, tuple[tuple[str, ...], str, bool]] = {
             r"[aApP](?<!\w.)(?:(?:bs|df)/|(?<=[aA])(?i:rxiv(?:\.org)?(?:/(?:abs|pdf|html|ps))?[\s:./(\[-]{0,4}"
             r"(?:(?:e-?prints?|preprints?|ids?|nos?\.?|pages?|papers?)[\s:.,]{0,4}){0,4}"
             rf"(?:arxiv[\s:]{{0,4}})?))(?={_NEW}|{_OLD})",
-            rf"(?P<bare>{_OLD})",
-            rf"(?P<bare>\d(?<![\w.].)\d(?:0[1-9]|1[0-2])\.\d{{4,5}})(?=(?:v\d+)?\s*\[{_CLASS})",
+            rf"(?P<bare>[acghmnpqs](?<![\w-].)(?<=(?={_OLD}).))",
+            rf"(?P<bare>[0-9](?<![\w.-].)\d(?:0[1-9]|1[0-2])\.\d{{4,5}})(?=(?:v\d+)?\s*\[{_CLASS})",
         ),
         rf"(?P<id>{_NEW}|{_OLD})(?P<more>[vV]\d{{1,3}})?(?![^\W_]|\.\d)",
         True,
@@ -79,7 +80,7 @@ _FAMILIES: dict[str, tuple[tuple[str, ...], str, bool]] = {
     "ecli": (
         (
             rf"[eE](?<!\w.)(?i:cli){_COLON}(?=[A-Za-z]{{2}}[:%])",
-            r"(?P<bare>[A-Z](?<![\w:].)[A-Z]:)(?=[A-Z\d.]{1,7}:\d{4}:)",
+            r"(?P<bare>[A-Z](?<![\w:-].)[A-Z]:)(?=[A-Z\d.]{1,7}:\d{4}:)",
         ),
         rf"(?i:(?P<id>[A-Z]{{2}}{_COLON}[A-Z\d.]{{1,7}}{_COLON}\d{{4}}{_COLON}[A-Z\d.]{{0,24}}[A-Z\d]))",
         False,
@@ -130,39 +131,41 @@ _FAMILIES: dict[str, tuple[tuple[str, ...], str, bool]] = {
     ),
     # after a word such as "RFCs"; a path such as "pep-12/1.png" is no enumeration
     "series": (
-        (r"[^\W\d_]+\s{0,2}(?=\d)",),
+        (r"[^\W\d_]+\s{0,2}(?:(?<=\s)#)?(?=\d)",),
         r"(?P<id>\d{1,9})(?![^\W_]|\.\w|-[^\W\d]|,\d{3}\b|\s+(?:others?|more|further|people|years)\b)",
         True,
     ),
 }
 FAMILIES = frozenset(_FAMILIES) - {"series"}
 # identifiers that only a word before them shows as such in a text
-_BARE = (
-    ("arXiv:", re.compile(rf"(?:{_NEW}|{_OLD})(?:[vV]\d{{1,3}})?")),
-    ("ISBN ", re.compile(_ISBN)),
-)
+_BARE = re.compile(rf"(?P<arXiv>(?:{_NEW}|{_OLD})(?:[vV]\d{{1,3}})?)|(?P<ISBN>{_ISBN})")
 
 # the end of a place in a text, and what it stands for if it ends there
 Key = tuple[int, str]
 
 
-def read(text: str, families: frozenset[str]) -> Iterator[tuple[int, list[Key]]]:
+def read(text: str, families: Iterable[str]) -> Iterator[tuple[int, Iterable[Key]]]:
     """The first character of each identifier of some families, and its keys, likely ones first."""
     ends: dict[str, int] = {}
     begins = (_found(name, one, text) for name in families for one in _begins(name))
     for start, name, begin in merge(*begins, key=itemgetter(0, 1)):
         group = "law" if name == "code" else name
-        bare = begin.groupdict().get("bare")
-        if start < ends.get(group, 0) or (bare and re.match(r"[\w-]", text[start - 1 : start])):
-            continue
-        if name == "doi":
-            yield start, [*islice(_doi(begin), _MOST_KEYS)]
-            continue
-        first = start if bare else begin.end()
-        for place, (own, end, value, more) in enumerate(_members(name, text, first)):
-            keys = dict.fromkeys(_KEYS[name](begin, value, more))
-            yield own if place else start, [(end, one) for one in islice(keys, _MOST_KEYS)]
-            ends[group] = end
+        if start >= ends.get(group, 0):
+            for place, end, keys in _places(name, begin):
+                yield place, keys
+                ends[group] = end
+
+
+def _places(name: str, begin: re.Match[str]) -> Iterator[tuple[int, int, Iterable[Key]]]:
+    """First character, end and keys of each identifier that follows a begin."""
+    start = begin.start()
+    if name == "doi":
+        yield start, start, islice(_doi(begin), _MOST_KEYS)
+        return
+    first = start if "bare" in begin.re.groupindex else begin.end()
+    for place, (own, end, value, more) in enumerate(_members(name, begin.string, first)):
+        keys = dict.fromkeys(_KEYS[name](begin, value, more))
+        yield own if place else start, end, [(end, one) for one in islice(keys, _MOST_KEYS)]
 
 
 def _found(
@@ -193,17 +196,30 @@ def stem(stored: str) -> str:
 def key(stored: str) -> str | None:
     """The key of an identifier that is stored as such, or as the name of a file."""
     name = _FILE.sub("", stored.strip())
-    for given in dict.fromkeys((name, name.rpartition("/")[2])):
-        lead = next((lead for lead, bare in _BARE if bare.fullmatch(given)), "")
-        likely = _any().search(lead + given)
-        # most names have none, and most others have one of the first family
-        for names in (frozenset({likely.lastgroup or ""}), FAMILIES) if likely else ():
-            for start, keys in read(lead + given, names):
-                before = given[: max(0, start - len(lead))]
-                ends = keys and keys[0][0] == len(lead + given)
-                if ends and (_LEAD.fullmatch(before) or "§" in given):
-                    return keys[0][1]
+    for given in (name, name.rpartition("/")[2]) if "/" in name else (name,):
+        bare = _BARE.fullmatch(given)
+        lead = f"{bare.lastgroup} " if bare else ""
+        whole = lead + given
+        # most names have none, and most others begin with it
+        found = _any().match(whole) or (_LEADS.search(given) and _any().search(whole))
+        for start, end, own in _identified(found) if found else ():
+            before = given[: max(0, start - len(lead))]
+            if end == len(whole) and (not before or _LEAD.fullmatch(before) or "§" in given):
+                return own
     return None
+
+
+def _identified(found: re.Match[str]) -> Iterator[tuple[int, int, str]]:
+    """First character, end and key of the identifiers of a name: what it likely is comes first."""
+    name, start, kind = found.string, found.start(), found.lastgroup or ""
+    if kind == "doi_0":
+        yield start, *next(_doi(found))
+    elif whole := _wholes()[kind].fullmatch(name, start):
+        more = whole["more"] if "more" in whole.re.groupindex else ""
+        keys = _KEYS[kind.partition("_")[0]](whole, whole["id"], more or "")
+        yield from ((start, len(name), own) for own in islice(keys, 1))
+    for first, places in read(name, FAMILIES):
+        yield from ((first, *place) for place in islice(places, 1))
 
 
 @cache
@@ -214,9 +230,22 @@ def _begins(name: str) -> list[re.Pattern[str]]:
 @cache
 def _any() -> re.Pattern[str]:
     """Finds the begin of an identifier of any family: most stored names have none."""
-    begins = ((name, "|".join(_FAMILIES[name][0])) for name in sorted(FAMILIES))
-    plain = ((name, re.sub(r"\?P<\w+>", "?:", begin)) for name, begin in begins)
-    return re.compile("|".join(f"(?P<{name}>{begin})" for name, begin in plain))
+    plain = (
+        f"(?P<{name}_{number}>{re.sub(r'[?]P<[a-z]+>', '?:', begin)})"
+        for name in sorted(FAMILIES)
+        for number, begin in enumerate(_FAMILIES[name][0])
+    )
+    return re.compile("|".join(plain))
+
+
+@cache
+def _wholes() -> dict[str, re.Pattern[str]]:
+    """A pattern of whole identifiers for each group of ``_any``."""
+    return {
+        f"{name}_{number}": re.compile(f"(?{'=' if '<bare>' in begin else '>'}{begin}){member}")
+        for name, (begins, member, _) in _FAMILIES.items()
+        for number, begin in enumerate(begins)
+    }
 
 
 @cache
@@ -231,7 +260,8 @@ def _members(name: str, text: str, at: int) -> Iterator[tuple[int, int, str, str
     """
     member = _member(name).match(text, at)
     while member:
-        gap = _GAP.match(text, member.end()) if _FAMILIES[name][2] else None
+        more_follow = _FAMILIES[name][2] and member.end() < len(text)
+        gap = _GAP.match(text, member.end()) if more_follow else None
         following = _member(name).match(text, gap.end()) if gap else None
         between = range(0)
         if gap and following and gap["to"]:
@@ -240,7 +270,8 @@ def _members(name: str, text: str, at: int) -> Iterator[tuple[int, int, str, str
             # otherwise another identifier, such as a part of a standard
             if not 0 < len(between) <= _MOST_RANGE:
                 return
-        yield member.start(), member.end(), member["id"], member.groupdict().get("more") or ""
+        more = member["more"] if "more" in member.re.groupindex else None
+        yield member.start(), member.end(), member["id"], more or ""
         if following:
             yield from ((*following.span(), str(number), "") for number in between[1:])
         member = following
@@ -251,17 +282,22 @@ def _doi(begin: re.Match[str]) -> Iterator[Key]:
     text, start = begin[0], begin.start()
     for end in (len(text), *(cut.start() for cut in reversed([*_DOI_CUT.finditer(text)]))):
         while end > 0:
-            name = "".join(unquote(unescape(text[:end])).translate(_CLEAN).lower().split())
-            work, version = _DOI_VERSION.findall(name)[0]
-            work = re.sub(r"^(10\.\d+)[/_]", r"doi:\1/", work)
-            yield start + end, _versioned(work.replace("doi:10.48550/arxiv.", "arxiv:"), version)
+            name = "".join(unquote(unescape(text[:end])).lower().split())
+            name = name if name.isascii() else name.translate(_CLEAN)
+            if head := _DOI_HEAD.match(name):
+                name = f"doi:{head[1]}/{name[head.end() :]}".replace(
+                    "doi:10.48550/arxiv.", "arxiv:"
+                )
+            version = _DOI_VERSION.search(name, len(name) - 4)
+            yield start + end, f"{name[: version.start()]} {version[1]}" if version else name
             tail = _DOI_TAIL.search(text, max(0, end - 6), end)
             end = tail.start() if tail else 0
 
 
 _DOI_CUT = re.compile(r"\n|[<?#]|\.(?=[A-Z])|/(?:full|pdf|abstract|meta)\b")
 _DOI_TAIL = re.compile(r"(?:&(?:[lg]t|quot|amp);?|\W)\Z")
-_DOI_VERSION = re.compile(r"^(.*?)(?:[./]?(v\d{1,2}))?$")
+_DOI_HEAD = re.compile(r"(10\.\d+)[/_]")
+_DOI_VERSION = re.compile(r"[./]?(v\d{1,2})$")
 
 
 def _versioned(work: str, version: str) -> str:
@@ -269,7 +305,10 @@ def _versioned(work: str, version: str) -> str:
 
 
 def _arxiv(_: re.Match[str], value: str, version: str) -> Iterator[str]:
-    yield _versioned("arxiv:" + re.sub(r"(?:\.[A-Za-z-]+)?[/_]", "/", value).lower(), version)
+    yield _versioned("arxiv:" + _SUBJECT.sub("/", value).lower(), version)
+
+
+_SUBJECT = re.compile(r"(?:\.[A-Za-z-]+)?[/_]")
 
 
 def _isbn(_: re.Match[str], value: str, __: str) -> Iterator[str]:
@@ -286,13 +325,15 @@ def _patent(begin: re.Match[str], value: str, kind: str) -> Iterator[str]:
         before = begin.string[max(0, begin.start() - 10) : begin.start()]
         country = "EP" if re.search(r"(?:European|EP)\s$", before) else "US"
     number = re.sub(r"[^A-Z\d/]", "", value)
+    dated = _DATED.fullmatch(number)
     # an application has a year, of two digits in old ones
-    short = r"|\d\d" if country == "WO" else ""
-    dated = re.fullmatch(rf"((?:19|20)\d\d{short})/?(\d{{5,7}})", number)
-    if dated and (len(number) > 8 or country == "WO"):
+    if dated and ((len(dated[1]) == 4 and len(number) > 8) or country == "WO"):
         century = "" if len(dated[1]) == 4 else "19" if dated[1] > "70" else "20"
         number = f"{century}{dated[1]}/{int(dated[2])}"
     yield _versioned(f"patent:{country}{number.lstrip('0')}".lower(), kind)
+
+
+_DATED = re.compile(r"((?:19|20)\d\d|\d\d)/?(\d{5,7})")
 
 
 def _law(begin: re.Match[str], value: str, _: str) -> Iterator[str]:
@@ -301,7 +342,8 @@ def _law(begin: re.Match[str], value: str, _: str) -> Iterator[str]:
 
 def _code(begin: re.Match[str], value: str, paragraphs: str) -> Iterator[str]:
     """Keys without the last paragraphs, and without the first words before the sign."""
-    words = ["".join(begin.groups())]
+    given = begin.groupdict()
+    words = [given.get("title", "") + given.get("short", "")]
     if not words[0]:
         before = begin.string[max(0, begin.start() - _BEFORE) : begin.start()]
         found = re.search(r"(?<!\S)(?:\d{1,3}\s+)?(?:[A-Z][\w.&']*,?\s+)+$", before)

@@ -12,13 +12,12 @@ import re
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
 from itertools import compress, islice
 
 import numpy as np
 from ahocorasick_rs import AhoCorasick, Implementation, MatchKind
 
-from docsplit.ranking.words import MARKS, SILENT, UNSPACED, folded
+from docsplit.ranking.words import MARKS, SILENT, UNSPACED, WIDE_MARK, folded
 
 # a longer name never matches
 MOST_TOKENS = 64
@@ -29,7 +28,7 @@ _STEP = 1 << 16
 # a name that is longer in a text, by blanks for example, may be missed
 _MOST_LENGTH = 4096
 # a run of characters that is cut at this length is no word of any language
-_RUN = re.compile(rf"[\w{MARKS}{SILENT}&]{{1,64}}")
+_RUN = re.compile(rf"(?:[\w{MARKS}{SILENT}&]|{WIDE_MARK}){{1,64}}")
 _TOKEN = re.compile(rf"\d+|[{UNSPACED}&]|[^\d_{UNSPACED}&]+")
 # of a word at a line's end
 _DIVIDED = re.compile(
@@ -37,8 +36,9 @@ _DIVIDED = re.compile(
     r"([^\W\d_]{1,64})"
 )
 _UNSPACED = re.compile(f"[{UNSPACED}]")
-# codes of runs that are remembered
-_KEPT_RUNS = 1 << 17
+_PIECE = re.compile(r"\S+")
+# pieces between blanks that are remembered, and their characters
+_KEPT, _KEPT_LENGTH = 1 << 17, 48
 _SURROGATES = range(0xD800, 0xE000)
 _UNKNOWN = "\0"
 
@@ -100,11 +100,7 @@ class Matcher:
             self._names.append(number)
         self.left_out = len(names) - len(patterns)
 
-        @lru_cache(_KEPT_RUNS)
-        def coded(run: str) -> str:
-            return "".join(codes.get(token, _UNKNOWN) for token in tokens(run))
-
-        self._coded = coded
+        self._pieces = _Pieces(codes)
         self._automaton = AhoCorasick(
             patterns,
             matchkind=MatchKind.LeftmostLongest,
@@ -132,32 +128,50 @@ class Matcher:
             at = after
 
     def _within(self, text: str, start: int, end: int) -> Iterator[Mention]:
-        codes = [*map(self._coded, _RUN.findall(text, start, end))]
+        codes = [*map(self._pieces.__getitem__, text[start:end].split())]
         found = self._automaton.find_matches_as_indexes("".join(codes))
         if not found:
             return
-        # the number of tokens up to the end of each run, and before it
+        # the number of tokens up to the end of each piece, and before it
         sizes = np.fromiter(map(len, codes), np.int64, len(codes))
         counts = np.cumsum(sizes)
         numbers, firsts, ends = np.array(found).T
-        runs = np.searchsorted(counts, np.stack((firsts, ends - 1)), side="right")
+        pieces = np.searchsorted(counts, np.stack((firsts, ends - 1)), side="right")
         wanted = np.zeros(len(codes), bool)
-        wanted[runs] = True
-        spans = [run.span() for run in compress(_RUN.finditer(text, start, end), wanted.tolist())]
+        wanted[pieces] = True
+        spans = [one.span() for one in compress(_PIECE.finditer(text, start, end), wanted.tolist())]
         kept = np.cumsum(wanted) - 1
         befores = counts - sizes
-        places = np.stack((firsts, ends - 1)) - befores[runs]
+        places = np.stack((firsts, ends - 1)) - befores[pieces]
         for number, (one, other), (first, last) in zip(
-            numbers.tolist(), kept[runs].T.tolist(), places.T.tolist(), strict=True
+            numbers.tolist(), kept[pieces].T.tolist(), places.T.tolist(), strict=True
         ):
             begin = _token(text, spans[one], first)[0]
             stop = _token(text, spans[other], last)[1]
             yield Mention(self._names[number], begin, stop)
 
 
-def _token(text: str, run: tuple[int, int], number: int) -> tuple[int, int]:
-    """First character of a token of a run, and one past its last."""
-    return next(islice(_TOKEN.finditer(text, *run), number, None)).span()
+class _Pieces(dict[str, str]):
+    """The codes of the tokens of what stands between two blanks, one character for each."""
+
+    def __init__(self, codes: dict[str, str]) -> None:
+        super().__init__()
+        self._codes = codes
+
+    def __missing__(self, piece: str) -> str:
+        found = "".join([self._codes.get(token, _UNKNOWN) for token in tokens(piece)])
+        if len(piece) <= _KEPT_LENGTH:
+            if len(self) >= _KEPT:
+                self.clear()
+            self[piece] = found
+        return found
+
+
+def _token(text: str, piece: tuple[int, int], number: int) -> tuple[int, int]:
+    """First character of a token of a piece, and one past its last."""
+    runs = (run.span() for run in _RUN.finditer(text, *piece))
+    found = (token.span() for run in runs for token in _TOKEN.finditer(text, *run))
+    return next(islice(found, number, None))
 
 
 def _folded(token: str) -> str:

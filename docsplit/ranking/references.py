@@ -159,7 +159,7 @@ class References:
             for identifier, rule in _identifiers(document, rules, ids=ids):
                 for name in _forms(identifier):
                     self._add_identifier(name, number, rule)
-                    if name in self._owners and (marks := breaks(identifier)):
+                    if ":" not in name and name in self._owners and (marks := breaks(identifier)):
                         self._marks[name] = self._marks.get(name, marks) | marks
         self._titles: dict[str, int] = {}
         begins: dict[str, int] = {}
@@ -176,10 +176,10 @@ class References:
         owners = (*self._owners.values(), *self._titles.values())
         self.ambiguous = owners.count(_AMBIGUOUS)
         self._families = forms.families(names)
-        # a name of tokens has no colon; enumerations begin with the plural of a word
-        self._names = [name for name in names if ":" not in name]
-        words = dict.fromkeys(map(_plural, self._owners))
-        self._names += [word for word in words if word and word not in self._titles]
+        # a name of tokens has no colon; of a series there is the plural, too
+        plain = [name for name in self._owners if ":" not in name]
+        words = filter(None, dict.fromkeys(map(_plural, plain)))
+        self._names = [*dict.fromkeys((*plain, *self._titles, *words))]
         self._matcher = Matcher(self._names)
         self.left_out += self._matcher.left_out
 
@@ -206,7 +206,7 @@ class References:
         return found, next(mentions, None) is not None or next(read, None) is not None
 
     def _keyed(
-        self, read: Iterable[tuple[int, list[forms.Key]]], citing: str
+        self, read: Iterable[tuple[int, Iterable[forms.Key]]], citing: str
     ) -> Iterator[Reference]:
         last = (0, 0)
         for start, keys in read:
@@ -244,8 +244,8 @@ class References:
     def _add_identifier(self, name: str, number: int, rule: int | None) -> None:
         if rule is None:
             self._add(self._owners, name, number)
-            if (work := _work(name)) != name:
-                self._add(self._works, work, number)
+            if " " in name and ":" in name:
+                self._add(self._works, _work(name), number)
         elif self._add(self._owners, name, _NOBODY):
             limited = self._limited.setdefault(name, {})
             if limited.setdefault(rule, number) != number:
@@ -316,10 +316,10 @@ def _forms(identifier: str) -> Iterable[str]:
         return (key,)
     identifier = forms.stem(identifier)
     parts = tokens(identifier)
-    if sum(map(len, parts)) < _LEAST_IDENTIFIER or _DECIMAL.fullmatch(identifier):
+    numbered = len(parts) > 1 and any(map(str.isdigit, parts))
+    if not numbered or sum(map(len, parts)) < _LEAST_IDENTIFIER or _DECIMAL.fullmatch(identifier):
         return ()
-    name = " ".join(parts) if len(parts) > 1 and any(map(str.isdigit, parts)) else ""
-    return filter(None, (name, _plural(name) and name.replace(" ", "s ")))
+    return (" ".join(parts),)
 
 
 def _plural(name: str) -> str:

@@ -11,6 +11,7 @@ import unicodedata
 import zlib
 from collections.abc import Iterable, Iterator, Sequence, Set
 from itertools import chain, islice, pairwise
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -26,9 +27,11 @@ INDEX: dict[str, Any] = {
 # a text of a million tokens may have more, and its later words add little to what it is about
 MOST_WORDS = 500_000
 # vowel signs and accents, which ``\w`` lacks
-MARKS = "".join(
-    char for char in map(chr, range(0x300, 0x1F000)) if unicodedata.category(char)[0] == "M"
-)
+_MARKS = [char for char in map(chr, range(0x300, 0x1F000)) if unicodedata.category(char)[0] == "M"]
+MARKS = "".join(char for char in _MARKS if char < "\U00010000")
+# A pattern compares with each of the others, for 2 µs, so a range stands before them.
+_WIDE = "\U00010000-\U0001efff"
+WIDE_MARK = rf"(?=[{_WIDE}])[{''.join(_MARKS[len(MARKS) :])}]"
 # scripts without blanks: Thai, Lao, Burmese, Khmer and katakana write words with some letters each
 LETTERS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u30a0-\u30ff"
 # Han, hiragana and Hangul with fewer; Korean particles follow a noun without a blank
@@ -53,9 +56,13 @@ _RAISED = re.compile("[⁰¹²³⁴-⁹]+")
 _LETTER = r"[^\W\d_]"
 _ABBREVIATION = rf"{_LETTER}(?:\.{_LETTER}){{1,9}}+\.?(?!\.?\w)"
 _SIGNED = rf"{_LETTER}(?:\+\+?|#)(?![\w+#])|{_LETTER}{{1,3}}&{_LETTER}{{1,3}}(?![\w&])|§"
-_RUN = re.compile(rf"{_ABBREVIATION}|{_SIGNED}|[\w{MARKS}{SILENT}\u2100-\u214f\u3300-\u33ff]+")
+# only sets: a group would keep a state for each character of an endless word
+_RUN = re.compile(
+    rf"{_ABBREVIATION}|{_SIGNED}|[\w{MARKS}{SILENT}\u2100-\u214f\u3300-\u33ff{_WIDE}]+"
+)
 _PART = re.compile(
-    rf"([{LETTERS}]+)|([{SYLLABLES}]+)|{_SIGNED}|(?:[^\W_{UNSPACED}]|[{MARKS}]){{1,{_LONGEST}}}"
+    rf"([{LETTERS}]+)|([{SYLLABLES}]+)|{_SIGNED}"
+    rf"|(?:[^\W_{UNSPACED}]|[{MARKS}]|{WIDE_MARK}){{1,{_LONGEST}}}"
 )
 # a hyphen and a line's end that divide a word
 _DIVISION = re.compile(r"-(?<=[^\W\d_A-Z]-)\r?\n[ \t]*(?=[^\W\d_A-Z])")
@@ -147,16 +154,19 @@ class _Known(dict[str, Iterable[str]]):
         self._shorter = shorter
 
     def __missing__(self, token: str) -> Iterable[str]:
-        runs = (_parts(run[0], shorter=self._shorter) for run in _RUN.finditer(token))
-        found = (_apart(word) for word, _, _ in chain.from_iterable(runs))
         if len(token) > _KEPT_LENGTH:
-            return found
+            return self._found(token)
         if len(self) >= _KEPT:
             self.clear()
         # most tokens are one word, which takes a third of the time
         plain = token.strip(".,;:!?()[]\"'").lower()
         one = plain.isascii() and plain.isalnum()
-        return self.setdefault(token, (_apart(plain),) if one else tuple(found))
+        return self.setdefault(token, (_apart(plain),) if one else tuple(self._found(token)))
+
+    def _found(self, token: str) -> Iterator[str]:
+        for run in _RUN.finditer(token):
+            for word, _, _ in _parts(run[0], shorter=self._shorter):
+                yield _apart(word)
 
 
 def _apart(word: str) -> str:
@@ -168,7 +178,7 @@ _ASKED, _HELD = _Known(), _Known(shorter=True)
 
 
 def _of(text: str, known: _Known) -> Iterator[str]:
-    tokens = (token[0] for token in _TOKEN.finditer(_DIVISION.sub("", text)))
+    tokens = map(itemgetter(0), _TOKEN.finditer(_DIVISION.sub("", text)))
     return islice(chain.from_iterable(map(known.__getitem__, tokens)), MOST_WORDS)
 
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from docsplit.ranking.mentions import tokens
 from docsplit.ranking.words import every, words
 from tests.conftest import Server
 from tests.index.conftest import call, upsert
@@ -133,3 +134,10 @@ def test_another_word_shares_nothing(query: str, text: str) -> None:
     assert set(words(query)).isdisjoint(every(text))
     # the control
     assert not set(words(query)).isdisjoint(every(query))
+
+
+def test_words_of_scripts_above_u_ffff_keep_their_vowels_and_lose_their_marks() -> None:
+    # Chakma: two words, and the mark that ends a sentence
+    first, second = "\U00011103\U00011133\U00011127", "\U00011104\U00011127"
+    text = f"{first} {second}\U00011141"
+    assert [*words(text)] == tokens(text) == [first, second]
