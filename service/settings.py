@@ -85,7 +85,7 @@ class Settings(BaseSettings):
     engine_timeout: PositiveFloat = 60.0
     """seconds a batch may take; beyond this the process ends"""
     language: Annotated[str, Field(pattern="^[a-z]{2,3}$")] = "en"
-    """ISO 639 code of the language whose rules split sentences; en, de, fr and es share theirs"""
+    """ISO 639 code of the language whose rules split sentences"""
 
     max_document_tokens: Count = 262_144
     """largest number of tokens in a document; beyond it the answer is 413"""

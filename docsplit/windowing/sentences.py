@@ -17,9 +17,6 @@ LONGEST_PARAGRAPH = 8192
 # A sentence beyond this is a list or a table without marks, so its lines end like sentences. In one
 # that is shorter, lines are wrapped.
 _LONGEST_SENTENCE = 1000
-# Their abbreviations hardly collide, so what the rules of one of them take for an abbreviation is
-# one: no text's language need be known or guessed, and no edit can change it.
-TOGETHER = ("en", "de", "fr", "es")
 # What sentencex takes for ends: words before the number of a provision or a figure, and the German
 # ordinal before a noun. Its German rules end no sentence before a number, so they do not
 # decide there.
@@ -45,8 +42,7 @@ def sentence_starts(text: str, language: str = "en") -> list[int]:
 
     Args:
         text: any text; white space before a sentence belongs to the sentence before.
-        language: ISO 639-1 code; ``sentencex`` applies its abbreviations and punctuation, those of
-            ``TOGETHER`` together.
+        language: ISO 639-1 code; ``sentencex`` applies its abbreviations and punctuation.
     """
     starts: list[int] = []
     begin = 0
@@ -103,14 +99,7 @@ def _append(starts: list[int], text: str, begin: int, end: int, language: str) -
     if len(paragraph) > LONGEST_PARAGRAPH:
         starts.extend(begin + end for end in _plain_ends(paragraph))
         return
-    rules = TOGETHER if language in TOGETHER else (language,)
-    ends = set(_ends(paragraph, rules[0]))
-    for other in rules[1:]:
-        # most paragraphs of tables and lists are one sentence by the first rules
-        if ends:
-            kept = {at for at in ends if other == "de" and not paragraph[at].isalpha()}
-            ends &= kept.union(_ends(paragraph, other))
-    for first, last in pairwise((0, *sorted(ends), len(paragraph))):
+    for first, last in pairwise((0, *_ends(paragraph, language), len(paragraph))):
         if first:
             starts.append(begin + first)
         if last - first > _LONGEST_SENTENCE:
