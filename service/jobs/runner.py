@@ -135,17 +135,21 @@ class Attempt:
         self,
         held: Callable[[], Awaitable[Any]],
         put: Callable[[Any], Awaitable[bool]],
-        withdraw: Callable[[], Awaitable[None]] | None = None,
+        withdraw: Callable[[], Awaitable[None]],
     ) -> None:
         """Store the result of the job and end it, unless another attempt owns it by now.
 
         What the result replaces is read before the look at the owner. So if the job is taken over
-        after that look, and the next owner stores its result, this one's is not stored.
+        after that look, and the next owner stores its result, this one's is not stored. The write
+        decides: if the job is given up or cancelled after that look, it has succeeded yet. If
+        another attempt follows by then, this one's result stays until that one replaces it, because
+        the former result is gone.
 
         Args:
-            held: reads what the result replaces.
+            held: reads what the result replaces; None if there is nothing.
             put: writes the result if that is still there; returns whether it was.
-            withdraw: removes the result of a job that lost its owner during the write.
+            withdraw: removes a result that replaced nothing, of a job that lost its owner during
+                the write: what was removed with the job does not come back.
 
         Raises:
             CancelledError: see ``require``.
@@ -157,8 +161,8 @@ class Attempt:
             self.storing = True
             if await put(former):
                 break
-        if not await self._jobs.end(self.at("succeeded")):
-            if withdraw is not None:
+        if not await self._jobs.end(self.at("succeeded"), stored=True):
+            if former is None:
                 await withdraw()
             raise asyncio.CancelledError
 

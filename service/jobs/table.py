@@ -2,7 +2,8 @@
 
 A job is a row. Each attempt at it has a token, and every write of an attempt asks for that token in
 the same commit. Whoever takes the job over, ends it or removes it changes the token, the state or
-the row, so an owner that was paused and wakes up changes nothing.
+the row, so an owner that was paused and wakes up changes nothing. If it was paused between its look
+at the row and the write of its result, that one write decides (``runner.Attempt.store``).
 """
 
 from __future__ import annotations
@@ -129,11 +130,8 @@ class Jobs:
         former = await self.get(name) if single else None
         if former is not None and self.lost(former):
             free = sql.some(free, _unchanged(former, "target."))
-        await self._table.put(_row(job), replace=free)
-        if single:
-            written = await self.get(name)
-            if written is None or written.token != token:
-                return None
+        if not await self._table.put(_row(job), replace=free):
+            return None
         await self._table.sync()
         return job
 
@@ -190,11 +188,17 @@ class Jobs:
             await self._table.tidy()
         return known
 
-    async def end(self, job: Job) -> bool:
-        """Write the end of an attempt and its results; False if it owns the job no more."""
+    async def end(self, job: Job, *, stored: bool = False) -> bool:
+        """Write the end of an attempt and its results; False if it owns the job no more.
+
+        Args:
+            job: with its final state.
+            stored: its result is stored, so it succeeded even if it was given up meanwhile.
+        """
         values = {**_results(job), "state": job.state, "error": job.error}
+        owned = _attempt(job) if stored else _of(job)
         # one write: a late heartbeat then finds the job ended, and changes nothing
-        known = await self._table.change(_of(job), **values, heartbeat=time.time())
+        known = await self._table.change(owned, **values, heartbeat=time.time())
         if not known:
             # it was cancelled; what it did counts
             cancelled = sql.every(_attempt(job), sql.compare("state", "=", "cancelled"))
@@ -205,11 +209,14 @@ class Jobs:
 
     async def take(self, job: Job) -> Job | None:
         """Begin the next attempt at a lost job; None if its owner woke up or another took it."""
-        attempt = job.attempt + (job.state != "left")
-        return await self._take(replace(job, attempt=attempt, state="queued"), job)
+        attempt, token = job.attempt + (job.state != "left"), uuid.uuid4().hex
+        return await self._take(replace(job, attempt=attempt, token=token, state="queued"), job)
 
     async def give_up(self, job: Job, error: str, **details: Any) -> bool:
-        """Mark a lost job as failed; False if its owner woke up or another replica was first."""
+        """Mark a lost job as failed; False if its owner woke up or another replica was first.
+
+        It keeps the token: if its owner wakes up within the write of a result, that decides.
+        """
         failed = replace(job, state="failed", error=error, details={**job.details, **details})
         given_up = await self._take(failed, job) is not None
         await self._table.sync()
@@ -229,7 +236,7 @@ class Jobs:
         await self._table.tidy()
 
     async def _take(self, new: Job, job: Job) -> Job | None:
-        new = replace(new, token=uuid.uuid4().hex, heartbeat=time.time())
+        new = replace(new, heartbeat=time.time())
         values = {name: value for name, value in _row(new).items() if name != "id"}
         return new if await self._table.change(_unchanged(job), **values) else None
 

@@ -25,8 +25,7 @@ from docsplit.windowing.pooling import Vectors
 from service import executors
 from service.errors import ConflictError, NotFoundError, StoreError
 from service.index import sql
-from service.index.rows.keyed import KeyedTable
-from service.index.sql import Sql
+from service.index.rows.keyed import KeyedTable, Row
 from service.index.storage.database import Database
 from service.logs import outline
 
@@ -135,27 +134,33 @@ class Heads:
         Raises:
             ConflictError: the bundle has a head of that name.
         """
-        stored = await self._put(head, examples, True)
-        await self._table.tidy()
-        return stored
+        head, row = await self._written(head, examples)
+        await self._table.put(row)
+        await self._keep()
+        return head
 
     async def put_over(self, head: Head, examples: Examples, former: str | None) -> bool:
-        """Store a head, unless another head than a former one has its name; whether it did.
+        """Store a head in place of a former one; False if its name has another head, or none.
 
         Args:
             former: the ``uid`` of that head; None if there was none.
         """
-        condition = False if former is None else sql.compare("target.uid", "=", former)
-        await self._put(head, examples, condition)
-        await self._table.tidy()
-        return await self.uid(head.name) == head.uid
+        _, row = await self._written(head, examples)
+        if former is None:
+            stored = await self._table.put(row, replace=False)
+        else:
+            same = sql.compare("target.uid", "=", former)
+            stored = await self._table.put(row, replace=same, insert=False)
+        await self._keep()
+        return stored
 
     async def uid(self, name: str) -> str | None:
         """The ``uid`` of the stored head of a name; None without one."""
         row = await self._table.get(name, ["uid"])
         return None if row is None else row["uid"]
 
-    async def _put(self, head: Head, examples: Examples | None, replacing: bool | Sql) -> Head:
+    async def _written(self, head: Head, examples: Examples | None) -> tuple[Head, Row]:
+        """A head with its history, and its row."""
         self.require_free(head.name)
         if not isinstance(head.network, Network):
             raise TypeError("a graph of the bundle is not stored")
@@ -163,7 +168,7 @@ class Heads:
         if examples:
             blob = await executors.STORE.run(examples.to_bytes)
             head = replace(head, report={**head.report, "history": await self._history(head)})
-        row: dict[str, Any] = {
+        row: Row = {
             "name": head.name,
             "uid": head.uid,
             "revision": head.revision,
@@ -173,10 +178,12 @@ class Heads:
             "examples": blob,
         }
         row["report"] = network.sealed(row)
-        await self._table.put(row, replace=replacing)
+        return head, row
+
+    async def _keep(self) -> None:
         # before older versions are removed
         await self._table.sync()
-        return head
+        await self._table.tidy()
 
     async def names(self) -> list[str]:
         """All names, sorted."""

@@ -224,10 +224,11 @@ def test_damaged_examples_fail_their_job_and_stop_no_other(tmp_path: Path) -> No
     assert stored(tmp_path) == 1
 
 
-@pytest.mark.parametrize("deleted", [False, True])
+@pytest.mark.parametrize("meanwhile", ["nothing", "deleted", "given up"])
 def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
-    deleted: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    meanwhile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    deleted = meanwhile == "deleted"
     monkeypatch.setattr(runner_module, "HEARTBEAT_SECONDS", 0.01)
 
     async def scenario() -> list[str]:
@@ -239,10 +240,18 @@ def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
             stored = await put(head, examples, former)
             if deleted:
                 await there.trainings.remove("a")
+            while meanwhile == "given up" and (job := await there.job()).state != "failed":
+                await (await there.runner.jobs()).give_up(job, "lost")
             # many heartbeats find no job
             await asyncio.sleep(0.5)
             return stored
 
+        if meanwhile == "given up":
+            # a former head would be gone
+            await here.trainings.start("a", SMALL, VECTORS)
+            await here.settle()
+            here.metrics = Metrics()
+            here.trainings._metrics = here.metrics
         monkeypatch.setattr(heads, "put_over", put_late)
         await here.trainings.start("a", SMALL, VECTORS)
         await here.settle()

@@ -365,17 +365,21 @@ class Rows:
         found = await self.rows(sql.compare(self.key, "=", key), columns)
         return found[0] if found else None
 
-    async def put(self, row: dict[str, Any], replace: bool | Sql = True) -> None:
+    async def put(
+        self, row: dict[str, Any], replace: bool | Sql = True, insert: bool = True
+    ) -> bool:
         await pause()
         same = sql.compare("target." + self.key, "=", row[self.key])
         [[known]] = self.rows_of.execute(f"SELECT count(*) FROM t AS target WHERE {same}")
-        if not known:
+        if known and replace is not False:
+            where = same if replace is True else sql.every(same, replace)
+            return self._set(row, f"AS target SET {{}} WHERE {where}")
+        if inserted := insert and not known:
             marks = ", ".join("?" * len(self.columns))
             values = [row[column] for column in self.columns]
             self.rows_of.execute(f"INSERT INTO t VALUES ({marks})", values)
-        elif replace is not False:
-            where = same if replace is True else sql.every(same, replace)
-            self._set(row, f"AS target SET {{}} WHERE {where}")
+        _READ.append(str(inserted))
+        return inserted
 
     async def change(self, where: Sql, **values: Any) -> bool:
         await pause()
@@ -427,15 +431,23 @@ async def pause() -> None:
 class World:
     """One classifier, whose training two replicas and a user reach; every step is a commit.
 
+    Args:
+        former: the uid of the head that it had before; None without one.
+
     Attributes:
         won: tokens of the attempts that ended the training, in order.
     """
 
-    def __init__(self) -> None:
+    # whether a result that replaces another is written though that is gone by then
+    inserts = False
+
+    def __init__(self, former: str | None = None) -> None:
         self.jobs = Jobs(None, None)  # type: ignore[arg-type]
         self.jobs.lost = lambda job, silent=None: not job.ended  # type: ignore[method-assign]
         self.jobs._forget = pause  # type: ignore[method-assign]
         self.heads: Any = Rows(None, "heads", name=None, uid=None)
+        if former is not None:
+            drive(self.heads.put({"name": "peak", "uid": former}))
         self.job = drive(claim(self.jobs))
         self.won: list[str] = []
 
@@ -452,9 +464,11 @@ class World:
             return None if row is None else row["uid"]
 
         async def put(former: str | None) -> bool:
-            same = False if former is None else sql.compare("target.uid", "=", former)
-            await self.heads.put({"name": "peak", "uid": job.token}, replace=same)
-            return await uid() == job.token
+            row = {"name": "peak", "uid": job.token}
+            if former is None:
+                return bool(await self.heads.put(row, replace=False))
+            same = sql.compare("target.uid", "=", former)
+            return bool(await self.heads.put(row, replace=same, insert=self.inserts))
 
         async def withdraw() -> None:
             await self.heads.delete(sql.compare("uid", "=", job.token))
@@ -509,9 +523,11 @@ def drive(script: Coroutine[Any, Any, Any]) -> Any:
 class Play:
     """Scripts of a world, of which somebody chooses which one takes the next step."""
 
-    def __init__(self, names: tuple[str, ...], order: Iterable[str] = ()) -> None:
+    def __init__(
+        self, names: tuple[str, ...], former: str | None, order: Iterable[str] = ()
+    ) -> None:
         _CLOCK.reset()
-        self.world = World()
+        self.world = World(former)
         self.running = {name: getattr(self.world, name)() for name in names}
         self.read: dict[str, list[str]] = {name: [] for name in names}
         for name in order:
@@ -541,13 +557,13 @@ class Play:
         return repr((held, self.read, [*self.running]))
 
 
-def ends(names: tuple[str, ...]) -> Iterator[tuple[World, list[str]]]:
+def ends(names: tuple[str, ...], former: str | None = None) -> Iterator[tuple[World, list[str]]]:
     """All worlds that the scripts may make, however their steps alternate, and one way to each."""
     seen: set[str] = set()
     ways: list[list[str]] = [[]]
     while ways:
         way = ways.pop()
-        play = Play(names, way)
+        play = Play(names, former, way)
         if (state := play.state()) not in seen:
             seen.add(state)
             ways += [[*way, name] for name in play.running]
@@ -564,10 +580,13 @@ def simulated(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.usefixtures("simulated")
+@pytest.mark.parametrize("former", [None, "former"])
 @pytest.mark.parametrize("against", ["other", "replacement", "deletion", "ending"])
-def test_an_owner_that_is_paused_at_any_step_changes_nothing_after_it(against: str) -> None:
+def test_an_owner_that_is_paused_at_any_step_changes_nothing_after_it(
+    against: str, former: str | None
+) -> None:
     outcomes = set()
-    for world, order in ends(("owner", against)):
+    for world, order in ends(("owner", against), former):
         row, head = world.now()
         assert len(world.won) <= 2, order
         if against == "other":
@@ -582,42 +601,86 @@ def test_an_owner_that_is_paused_at_any_step_changes_nothing_after_it(against: s
         elif against == "deletion":
             assert head is None, order
             assert row is None or row.ended, order
+        elif row is None:
+            assert [head] == world.won, order
         else:
-            given_up = row is not None
-            assert given_up == (head is None) == (world.won == []), order
-            assert not given_up or (row.state, row.error) == ("failed", "lost"), order
+            # the former head serves on
+            assert (row.state, row.error, world.won) == ("failed", "lost", []), order
+            assert head == former, order
         outcomes.add((row is None, head is None, len(world.won)))
     assert len(outcomes) >= 1 + (against != "other")
 
 
 @pytest.mark.usefixtures("simulated")
+@pytest.mark.parametrize("former", [None, "former"])
 @pytest.mark.parametrize(
     "others",
-    [("deletion",), ("replacement",), ("ending",), ("replacement", "deletion")],
+    [
+        ("deletion",),
+        ("replacement",),
+        ("ending",),
+        ("replacement", "deletion"),
+        ("replacement", "ending"),
+    ],
 )
 def test_more_paused_owners_change_nothing_in_orders_drawn_by_chance(
-    others: tuple[str, ...],
+    others: tuple[str, ...], former: str | None
 ) -> None:
     draw = random.Random(0)
     for _ in range(SCHEDULES):
-        play, order = Play(("owner", "other", *others)), []
+        play, order = Play(("owner", "other", *others), former), []
         while play.running:
             order.append(draw.choice([*play.running]))
             play.step(order[-1])
         row, head = play.world.now()
         play.close()
         assert row is None or row.ended, order
-        assert head in (None, *play.world.won[-1:]), order
-        # whoever ends a training has stored its head, unless the user deleted it
-        assert head is not None or "deletion" in order or not play.world.won, order
+        if "deletion" in others:
+            assert head in (None, *play.world.won[-1:]), order
+        elif play.world.won:
+            # whoever ends a training has stored its head
+            assert head == play.world.won[-1], order
+        else:
+            # the former head, or that of an attempt which another followed
+            assert head is not None or former is None, order
 
 
-def test_the_simulation_finds_a_write_without_a_fence(
-    simulated: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async def unfenced(self: Attempt) -> None:
+def unfenced(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let an owner store its head without a look at its job."""
+
+    async def require(_: Attempt) -> None:
         await pause()
 
-    monkeypatch.setattr(Attempt, "require", unfenced)
-    worlds = (world.now()[1] in world.won for world, _ in ends(("owner", "other")))
-    assert not all(worlds)
+    monkeypatch.setattr(Attempt, "require", require)
+
+
+def inserting(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a head that replaces another be written though that was deleted."""
+    monkeypatch.setattr(World, "inserts", True)
+
+
+def owned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a job that was given up stay so, though its head is stored."""
+    end = Jobs.end
+
+    async def strict(jobs: Jobs, job: Job, *, stored: bool = False) -> bool:
+        return await end(jobs, job)
+
+    monkeypatch.setattr(Jobs, "end", strict)
+
+
+@pytest.mark.parametrize(
+    ("fault", "against"), [(unfenced, "other"), (inserting, "deletion"), (owned, "ending")]
+)
+def test_the_simulation_finds_a_write_without_a_fence(
+    simulated: None,
+    monkeypatch: pytest.MonkeyPatch,
+    fault: Callable[[pytest.MonkeyPatch], None],
+    against: str,
+) -> None:
+    def right(world: World) -> bool:
+        row, head = world.now()
+        return head in ("former" if row else None, *world.won[-1:])
+
+    fault(monkeypatch)
+    assert not all(right(world) for world, _ in ends(("owner", against), "former"))

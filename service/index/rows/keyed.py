@@ -78,21 +78,26 @@ class KeyedTable:
         """Keys of all rows."""
         return [row[self.key] for row in await self.rows(columns=[self.key])]
 
-    async def put(self, *rows: Mapping[str, Any], replace: bool | Sql = True) -> None:
-        """Write rows.
+    async def put(
+        self, *rows: Mapping[str, Any], replace: bool | Sql = True, insert: bool = True
+    ) -> bool:
+        """Write rows; returns whether it wrote one.
 
         Args:
             rows: with all columns.
             replace: whether to replace an existing row of the same key: always, never, or under a
                 condition on its columns, which ``target`` names.
+            insert: whether to add a row whose key has none.
         """
         table = await self._table()
         merge = table.merge_insert(self.key)
         if replace is not False:
             merge = merge.when_matched_update_all(where=None if replace is True else replace)
         given = pa.Table.from_pylist([dict(row) for row in rows], schema=self.schema)
-        merge = merge.when_not_matched_insert_all()
-        await _persistent(table, lambda: merge.execute(given))
+        if insert:
+            merge = merge.when_not_matched_insert_all()
+        result = await _persistent(table, lambda: merge.execute(given))
+        return bool(result.num_updated_rows + result.num_inserted_rows)
 
     async def change(self, where: Sql, **values: Any) -> bool:
         """Set columns of the rows that meet a condition; returns whether there is one."""
