@@ -105,6 +105,15 @@ class Merging:
         return await asyncio.to_thread(self._started.wait)
 
 
-async def merging_process() -> Merging:
-    """In place of ``service.index.merging.started``."""
-    return await Merging(Forked(merging.run)).open()
+async def merging_process(full_bytes: int = merging.FULL_BYTES) -> Merging:
+    """In place of ``service.index.merging.started``.
+
+    Args:
+        full_bytes: the size of a file from which on it is left as it is.
+    """
+    return await Merging(Forked(_merging, full_bytes)).open()
+
+
+def _merging(full_bytes: int) -> None:
+    merging.FULL_BYTES = full_bytes
+    merging.run()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
@@ -15,6 +16,7 @@ import pyarrow as pa
 import pytest
 from obstore.store import from_url
 
+from docsplit.bundles.format import load
 from service.bulk.optimizing import condition
 from service.errors import ConflictError
 from service.index import erasures, maintenance, merging
@@ -23,8 +25,11 @@ from service.index.maintenance import Maintainer
 from service.index.rows import keyed
 from service.index.rows.keyed import KeyedTable
 from service.index.storage.database import Database, connect, pin, unpin
+from service.index.store import Store
+from service.metrics import Metrics
 from tests import storage
 from tests.conftest import Server, serving, until
+from tests.index import piped
 from tests.index.conftest import call, upsert
 from tests.integrity import stores
 
@@ -125,7 +130,9 @@ def test_no_file_holds_a_word_of_a_deleted_text_after_the_time_that_the_setting_
     monkeypatch.setattr(maintenance, "KEEP_VERSIONS", timedelta(milliseconds=5))
     monkeypatch.setattr(erasures, "KEEP_VERSIONS", timedelta(milliseconds=5))
     if not small:
+        # every file is as one of 256 MiB, and few of its rows are deleted
         monkeypatch.setattr(merging, "SMALL_BYTES", 0)
+        monkeypatch.setattr(merging, "started", partial(piped.merging_process, full_bytes=1))
 
     async def scenario() -> None:
         indexes = await stores.open_indexes(tmp_path)
@@ -228,3 +235,73 @@ def test_maintenance_follows_a_deletion_without_another_write(
         await maintainer.close()
 
     stores.run(scenario())
+
+
+def test_no_file_holds_a_word_of_a_deleted_document_that_others_learnt_from(
+    tmp_path: Path, light: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    documents = [
+        {"id": f"{kind}-{number}", "title": f"{kind} {number}", "text": f"{kind} {number}. " * 9}
+        for kind in ("money", "sport")
+        for number in range(12)
+    ]
+    gone = "zanzibarite-1"
+    # each word is a topic's, and the first one is an id as well
+    documents.append({"id": gone, "text": "Sport-7 and quokkaburra by zanzibarite. " * 9})
+    left = [document["id"] for document in documents[:-1]]
+    root = tmp_path / "index"
+
+    with serving(tmp_path / "log", *light) as server:
+
+        def learn(ids: list[str]) -> None:
+            labels = [name.partition("-")[0] if name != gone else "sport" for name in ids]
+            call(server, "PUT", "/classifiers/c", {"index": "x", "ids": ids, "labels": labels})
+            assert call(server, "POST", "/indexes/x/links/find", {})["links"] == (gone in ids)
+            made = call(server, "POST", "/indexes/x/map", status=202)["id"]
+            until_ended(server, made)
+
+        def label(labels: list[str] | None) -> None:
+            given = {"index": "x", "documents": [{"id": gone, "labels": labels}]}
+            call(server, "POST", "/classifiers/c/labels", given)
+
+        call(server, "PUT", "/indexes/x", {}, status=201)
+        upsert(server, "x", *documents)
+        label(["sport"])
+        learn([*left, gone])
+        assert held(root) == set(WORDS)
+        call(server, "DELETE", f"/indexes/x/documents/{gone}", status=204)
+        label(None)
+        learn(left)
+
+    # the control
+    assert held(root) == set(WORDS)
+    for module in (maintenance, erasures, keyed):
+        monkeypatch.setattr(module, "KEEP_VERSIONS", timedelta(milliseconds=5))
+    monkeypatch.setattr(maintenance, "QUIET_SECONDS", 0.01)
+    monkeypatch.setattr(maintenance, "KEEP_TOMBSTONES", 1000)
+
+    async def erase() -> None:
+        manifests = {"light": load(Path(light[1]), verify=False).manifest}
+        store = Store(str(root), manifests, Metrics(), "commit", 10**7, 5.0, 1.0)
+        await store.indexes()
+        maintainer = store._maintainer
+        assert maintainer is not None
+        maintainer.start()
+        for _ in range(300):
+            await asyncio.sleep(0.2)
+            if not held(root):
+                break
+        await store.close()
+        assert held(root) == set()
+
+    asyncio.run(erase())
+
+
+def until_ended(server: Server, job: str) -> None:
+    """Wait until a job has succeeded."""
+    for _ in range(300):
+        state = call(server, "GET", f"/jobs/{job}")["state"]
+        if state not in ("queued", "running"):
+            break
+        time.sleep(0.1)
+    assert state == "succeeded"
