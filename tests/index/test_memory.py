@@ -58,11 +58,12 @@ async def maintained(indexes: Indexes, number: int) -> None:
 def test_caches_are_replaced_with_the_indexes_over_words(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "MOST_FORMER", 5)
+    # a quarter of them may be former ones
+    monkeypatch.setattr(database, "LEAST_WORD_INDEXES", 20)
     monkeypatch.setattr(database, "LOOK_SECONDS", 0)
 
     async def scenario() -> None:
-        caches = Caches(100_000_000)
+        caches = Caches(1_000_000)
         indexes = await opened(tmp_path, caches)
         await indexes.create("x", {})
         first = caches.session
@@ -93,11 +94,10 @@ def test_caches_are_replaced_with_the_indexes_over_words(
 def test_many_indexes_do_not_replace_the_caches_until_there_are_too_many(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(database, "MOST_FORMER", 2)
-    monkeypatch.setattr(database, "MOST_WORD_INDEXES", 6)
+    monkeypatch.setattr(database, "LEAST_WORD_INDEXES", 6)
 
     async def scenario() -> None:
-        caches = Caches(100_000_000)
+        caches = Caches(1_000_000)
         indexes = await opened(tmp_path, caches)
         first = caches.session
         for number in range(6):

@@ -133,11 +133,12 @@ async def _pins(table: AsyncTable) -> list[tuple[str, str, int]]:
 # would stand between the lines of the service's log
 warnings.filterwarnings("ignore", "lancedb fork support", RuntimeWarning)
 
-# Indexes over words in the caches, until the caches are replaced: all, and those that a maintenance
-# has replaced. LanceDB keeps them until its caches are full. It counts a tenth of their memory,
-# because each has a copy of the data that segments texts: 128 take some 115 MB.
-MOST_WORD_INDEXES = 512
-MOST_FORMER = 128
+# LanceDB keeps indexes over words in its caches until these are full, also those that a maintenance
+# has replaced. It counts a tenth of their memory, because each has a copy of the data that segments
+# texts: 128 take some 115 MB. So the caches are replaced when they hold more than one for each such
+# part of their limit, or a quarter as many replaced ones. The least number may always be there.
+WORD_INDEX_BYTES = 1 << 20
+LEAST_WORD_INDEXES = 16
 # in the error of a write that lost ten conflicts
 OVERTAKEN = "Too many concurrent writers"
 # start of the names of folders in which new tables are made
@@ -173,6 +174,7 @@ class Caches:
     def __init__(self, size: int, shown: Gauge | None = None) -> None:
         self.row_cache = RowCache(size // 8)
         self._size = size - size // 8
+        self._most_word_indexes = max(LEAST_WORD_INDEXES, size // WORD_INDEX_BYTES)
         self._databases: WeakSet[Database] = WeakSet()
         self._begin()
         if shown is not None:
@@ -200,7 +202,7 @@ class Caches:
         self._current[name] = {str(one.index_uuid) for one in found if one.index_type == "FTS"}
         self._word_indexes |= self._current[name]
         held, current = len(self._word_indexes), sum(map(len, self._current.values()))
-        if held > MOST_WORD_INDEXES or held - current > MOST_FORMER:
+        if held > self._most_word_indexes or held - current > self._most_word_indexes // 4:
             log.info("index_caches_replaced", counted_bytes=self.session.size_bytes)
             self._begin()
             for database in self._databases:
