@@ -83,7 +83,7 @@ def main() -> None:
                 writer.start()
             for writer in writers:
                 writer.join()
-            found = [_held(replica.url) for replica in (one, two)]
+            found = [held(replica.url) for replica in (one, two)]
             shared = {
                 name: httpx.get(f"{two.url}/indexes/soak/documents/{name}").json()["text"]
                 for name in writers[0].last
@@ -91,7 +91,8 @@ def main() -> None:
     sys.exit(_report(writers, found, shared))
 
 
-def _held(url: str) -> Counter[str]:
+def held(url: str) -> Counter[str]:
+    """How often each id is in the index of a replica."""
     held: Counter[str] = Counter()
     after = ""
     while True:
