@@ -135,7 +135,7 @@ class Attempt:
         self,
         held: Callable[[], Awaitable[Any]],
         put: Callable[[Any], Awaitable[bool]],
-        withdraw: Callable[[], Awaitable[None]],
+        withdraw: Callable[[], Awaitable[None]] | None = None,
     ) -> None:
         """Store the result of the job and end it, unless another attempt owns it by now.
 
@@ -149,7 +149,7 @@ class Attempt:
             held: reads what the result replaces; None if there is nothing.
             put: writes the result if that is still there; returns whether it was.
             withdraw: removes a result that replaced nothing, of a job that lost its owner during
-                the write: what was removed with the job does not come back.
+                the write: what was removed with the job does not come back. None if results stay.
 
         Raises:
             CancelledError: see ``require``.
@@ -162,7 +162,7 @@ class Attempt:
             if await put(former):
                 break
         if not await self._jobs.end(self.at("succeeded"), stored=True):
-            if former is None:
+            if former is None and withdraw is not None:
                 await withdraw()
             raise asyncio.CancelledError
 
