@@ -60,6 +60,9 @@ class Settings(BaseSettings):
     commas; none: equal parts"""
     max_bundle_bytes: NonNegativeInt = 0
     """largest memory for the bundles that each process loads, as /info estimates it; 0: no limit"""
+    former_bundle: Path | None = None
+    """folder of the bundle that the first one succeeds: it answers for an index until the service
+    has embedded that index for the first one"""
     reranker: Path | None = None
     """folder of a re-ranking bundle, whose cross-encoder ranks for /rerank"""
     host: str = "127.0.0.1"

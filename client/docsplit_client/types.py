@@ -390,6 +390,8 @@ class Adaptation(TypedDict):
 class Progress(TypedDict):
     done: int
     total: int
+    rate: float
+    seconds_left: float | None
 
 class Alias(TypedDict):
     alias: str

@@ -37,13 +37,13 @@ class UploadOptions:
     """What to do with an upload.
 
     Attributes:
-        index, uid: name of the index, and which index of that name it was.
-        threshold, mark: see ``Target``.
+        index, uid, generation, threshold, mark: see ``Target``.
         find: finds the links in the texts of the index when all files are indexed.
     """
 
     index: str
     uid: str
+    generation: str
     threshold: float | None
     mark: bool = False
     find: Callable[[], Awaitable[Report]] | None = None
@@ -127,6 +127,7 @@ class Uploads:
             self._store,
             options.index,
             options.uid,
+            options.generation,
             background,
             options.threshold,
             options.mark,

@@ -38,6 +38,7 @@ class Target:
 
     Attributes:
         index, uid: name of the index, and which index of that name it was.
+        generation: of the index, whose bundle embeds the documents.
         embedder: works for the client of the upload.
         threshold: a document is a near-duplicate if another one of the index resembles it as much;
             None compares nothing.
@@ -48,6 +49,7 @@ class Target:
     store: Store
     index: str
     uid: str
+    generation: str
     embedder: BackgroundEmbedder
     threshold: float | None
     mark: bool
@@ -153,7 +155,7 @@ async def _write(
     """Embed and store the documents that the index can hold and does not have."""
     if not batch:
         return
-    index = await (await target.store.indexes()).writable(target.index)
+    index = await (await target.store.indexes()).written(target.index, target.generation)
     index.require(target.uid)
     fit = []
     for one in batch:
@@ -180,7 +182,7 @@ async def _write(
             await commit
             progress.written += len(records)
         if target.threshold is not None and target.mark:
-            index = await (await target.store.indexes()).writable(target.index)
+            index = await (await target.store.indexes()).written(target.index, target.generation)
             written = [one for one in new if one.id in known]
             await duplicates.mark(index, written, known, target.threshold, progress)
 

@@ -131,14 +131,15 @@ async def upload_files(
         uploads.close_upload(upload)
         raise
     threshold = None if on_duplicate == "allow" else THRESHOLD
-    uid = index.identity.uid
+    uid, generation = index.identity.uid, index.identity.generation
 
     async def find() -> Report:
         async with links.SEARCHES.taken(patient=True):
             return await links.renew(service.store, name, names, uid)
 
     mark = on_duplicate == "mark"
-    options = UploadOptions(name, uid, threshold, mark, None if names is None else find)
+    finding = None if names is None else find
+    options = UploadOptions(name, uid, generation, threshold, mark, finding)
     prompt = resolve(encoder.manifest, None)
     count = partial(service.metrics.embedded, model=encoder.name)
     async with deadline.within(request):

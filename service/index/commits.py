@@ -60,6 +60,12 @@ class Upsert:
         found: list[str] = self.rows["id"].to_pylist()
         return found
 
+    @property
+    def generation(self) -> str:
+        """The generation for which the rows were made, see ``Identity``."""
+        held: bytes = self.rows.schema.metadata[b"docsplit.generation"]
+        return held.decode()
+
 
 async def write(index: Index, upserts: Sequence[Upsert]) -> list[VersionError | None]:
     """Commit documents; ``times`` of each upsert are then their versions.
@@ -380,6 +386,11 @@ class Change:
         default_factory=lambda: asyncio.get_running_loop().create_future()
     )
 
+    @property
+    def generation(self) -> str:
+        """The one for which documents were made; empty for deletions, which reach all."""
+        return "" if self.upsert is None else self.upsert.generation
+
 
 class Writer:
     """Writes to one index, one commit at a time; writes during a commit share the next.
@@ -482,6 +493,7 @@ class Writer:
             if group and (
                 size > MOST_DOCUMENTS
                 or change.uid != group[0].uid
+                or change.generation != group[0].generation
                 or bool(change.deletes) != bool(group[0].deletes)
                 or change.condition is not None
                 or group[0].condition is not None
@@ -504,10 +516,14 @@ class Writer:
             await self._delete(group)
             return [{}] * len(group)
         upserts = [change.upsert for change in group if change.upsert is not None]
-        conditional = any(upsert.conditions for upsert in upserts)
-        # only a complete generation knows the version of a document
-        opening = self._indexes.open if conditional else self._indexes.writable
-        index = await opening(self._name, still=True)
+        generation = group[0].generation
+        if any(upsert.conditions for upsert in upserts):
+            # only the generation that answers knows the version of a document
+            index = await self._indexes.open(self._name, still=True)
+            if index.identity.generation != generation:
+                raise OvertakenError
+        else:
+            index = await self._indexes.written(self._name, generation, still=True)
         index.require(group[0].uid)
         refused = await write(index, upserts)
         written = {

@@ -16,7 +16,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pyarrow as pa
 import structlog
@@ -92,11 +92,17 @@ def no_index() -> NotFoundError:
 
 @dataclass(frozen=True, slots=True)
 class Model:
-    """The bundle that embeds the documents of an index."""
+    """The bundle that embeds the documents of an index.
+
+    Attributes:
+        former: whether the first bundle succeeds it: it only answers for the first one until that
+            has embedded an index.
+    """
 
     name: str
     revision: str
     dimensions: int
+    former: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,14 +122,19 @@ class Served:
     """The served bundles, and which of them an index belongs to.
 
     An index belongs to the bundle under the name that it records, of any revision. Without such a
-    bundle it belongs to that of a revision that it has.
+    bundle it belongs to that of a revision that it has, or to the successor of that bundle.
 
     Args:
         models: the first one embeds new indexes that name none.
+
+    Attributes:
+        models: those that indexes belong to.
+        former: the bundle that the first one succeeds; None without one.
     """
 
     def __init__(self, models: Sequence[Model]) -> None:
-        self.models = tuple(models)
+        self.models = tuple(model for model in models if not model.former)
+        self.former = next((model for model in models if model.former), None)
 
     def named(self, name: str | None) -> Model:
         """The bundle of a name, else the first one."""
@@ -143,7 +154,7 @@ class Served:
         if identity.revision != model.revision:
             raise ConflictError("two revisions share their first 12 digits: take another index")
         named = [one for one in self.models if one.name == identity.model]
-        return model in (named or [model])
+        return model.former or model in (named or [model])
 
     def of(self, generations: Sequence[Generation]) -> Model | None:
         """The bundle of an index; None if the service does not serve it."""
@@ -151,6 +162,8 @@ class Served:
         names, revisions = {one.model for one in held}, {one.revision for one in held}
         found = [model for model in self.models if model.name in names]
         found = found or [model for model in self.models if model.revision in revisions]
+        if not found and self.former is not None and self.former.revision in revisions:
+            found = [self.models[0]]
         return min(found, key=lambda model: model.revision not in revisions, default=None)
 
     def required(self, generations: Sequence[Generation]) -> Model:
@@ -177,7 +190,22 @@ class Served:
         mine = (g for g in generations if g.index.identity.revision == model.revision)
         return next(mine, None)
 
-    def former(self, generations: Sequence[Generation], revision: str) -> Generation:
+    def kept(self, generations: Sequence[Generation]) -> Generation | None:
+        """The complete generation of the former bundle."""
+        if self.former is None:
+            return None
+        revision = self.former.revision
+        held = (g for g in generations if g.complete and g.index.identity.revision == revision)
+        return next(held, None)
+
+    def answering(self, generations: Sequence[Generation]) -> Generation | None:
+        """The generation that requests read and write: that of the former bundle until the other
+        one is complete; None before that.
+        """
+        own = self.own(generations)
+        return own if own is not None and own.complete else self.kept(generations)
+
+    def deletable(self, generations: Sequence[Generation], revision: str) -> Generation:
         """The generation of a revision, or of its first 12 digits, that may be deleted.
 
         Raises:
@@ -228,7 +256,9 @@ class Registry:
     """Records for all processes which generations are complete and which tables are deleted.
 
     An index's first generation is complete from the start. A record of one table never applies to
-    another, since every table gets a new random id and name.
+    another, since every table gets a new random id and name. A further generation is *closing*
+    before it is complete: from then on, who writes to the generation that still answers copies the
+    documents before the acknowledgement, so that one more pass finds all others.
 
     Args:
         database: holds the registry's tables.
@@ -272,6 +302,14 @@ class Registry:
         if faults:
             raise faults[0]
         return False
+
+    async def closing(self, identity: Identity) -> bool:
+        """Whether a generation is about to be complete, or is."""
+        return await self.complete(identity) or await self.complete(_closing(identity))
+
+    async def close(self, identity: Identity) -> None:
+        """Record for all processes that a generation is about to be complete, as ``mark`` does."""
+        await self.mark(_closing(identity))
 
     async def mark(self, identity: Identity) -> None:
         """Record for all processes that a generation is complete; its rows are already on disk.
@@ -344,6 +382,11 @@ class Registry:
     async def forget_dropped(self, tables: Collection[str]) -> None:
         """Remove the records of deleted tables."""
         await self._dropped.delete(self._dropped.of(*tables))
+
+
+def _closing(identity: Identity) -> Identity:
+    """The key of the record that a generation is closing."""
+    return replace(identity, generation=f"{identity.generation}.closing")
 
 
 def _unreadable(error: Exception) -> bool:
@@ -422,7 +465,7 @@ class Indexes:
         # another process may just have deleted an index of that name
         self._listing.forget()
         try:
-            index = await self.writable(name)
+            index = await self.own(name)
         except NotFoundError:
             async with self.exclusive(name):
                 await self.aliases.refuse(name)
@@ -432,7 +475,7 @@ class Indexes:
                         await self._drop([generation.index.table.name for generation in held])
                     await self._create(name, fields, wanted, None)
                     return True
-            index = await self.writable(name)
+            index = await self.own(name)
         if model is not None and index.identity.revision != wanted.revision:
             raise ConflictError("the index exists for another bundle: use another name")
         if index.identity.fields != fields:
@@ -488,7 +531,7 @@ class Indexes:
         return found
 
     async def open(self, name: str, *, still: bool = False) -> Index:
-        """The generation of the served bundle of an index, for reading.
+        """The generation of an index that answers: of its bundle, or until then of the former one.
 
         With ``still`` every read sees the documents of now, as a request should. Otherwise each
         read first asks the store for later ones.
@@ -496,21 +539,25 @@ class Indexes:
         Raises:
             NotFoundError: there is no index of that name.
             ConflictError: the service does not serve its bundle.
-            BuildingError: the generation is not complete.
+            BuildingError: the generation is not complete, and there is none of the former bundle.
         """
-        index = await self._own(name, still=still)
-        if index is not None and await self.registry.complete(index.identity):
+        index = await self._answering(name, still=still)
+        if index is not None:
             if still:
                 await self.database.note(index.table)
             return index
         generations = await self.generations(name, still=still)
-        own = self.served.own(generations)
-        if own is not None and own.complete:
-            return own.index
+        found = self.served.answering(generations)
+        if found is not None:
+            return found.index
         self.served.required(generations)
-        raise BuildingError(*await progress(generations, own))
+        raise BuildingError(*await progress(generations, self.served.own(generations)))
 
     async def writable(self, name: str, *, still: bool = False) -> Index:
+        """The generation that takes writes: the one of ``open``, else the one of ``own``."""
+        return await self._answering(name, still=still) or await self.own(name, still=still)
+
+    async def own(self, name: str, *, still: bool = False) -> Index:
         """The generation of the served bundle of an index, complete or not; created if missing.
 
         ``still`` is the one of ``open``.
@@ -519,7 +566,7 @@ class Indexes:
             NotFoundError: there is no index of that name.
             ConflictError: the service does not serve its bundle.
         """
-        index = await self._own(name, still=still)
+        index = await self._of(name, self.served.models, still=still)
         if index is not None and await self.registry.complete(index.identity):
             return index
         own = self.served.own(await self.generations(name, still=still))
@@ -534,6 +581,60 @@ class Indexes:
             return await self._create(
                 name, source.fields, self.served.required(generations), source
             )
+
+    async def kept(self, name: str) -> Index | None:
+        """The generation of the former bundle, if it is complete."""
+        kept = self.served.kept(await self.generations(name, still=True))
+        return None if kept is None else kept.index
+
+    async def filled(self, name: str) -> list[Index]:
+        """The generations that services write to: of the bundle of an index, and the former one."""
+        own = await self.own(name)
+        if self.served.former is None:
+            return [own]
+        kept = self.served.kept(await self.generations(name))
+        return [own] if kept is None else [own, kept.index]
+
+    async def written(self, name: str, generation: str, *, still: bool = False) -> Index:
+        """The generation for which a request made its rows, if it may still take them.
+
+        Args:
+            name: of the index.
+            generation: see ``Identity``.
+            still: as for ``open``.
+
+        Raises:
+            NotFoundError: there is no index of that name.
+            ConflictError: the generation is gone.
+        """
+        index = await self.writable(name, still=still)
+        if index.identity.generation == generation:
+            return index
+        for one in await self.generations(name, still=still):
+            if one.index.identity.generation == generation:
+                return one.index
+        raise ConflictError("the index changed during the request: try again")
+
+    async def needs_former(self) -> bool:
+        """Whether the former bundle answers for an index now.
+
+        Raises:
+            ConflictError: an index of a served bundle has the vectors of neither.
+        """
+        needed = False
+        for name in await self.names():
+            generations = await self.generations(name)
+            found, own = self.served.answering(generations), self.served.own(generations)
+            if found is None and self.served.of(generations) is not None:
+                held = generations[0].index.identity
+                raise ConflictError(
+                    f"former_bundle: the index {name!r} has vectors of the bundle {held.model!r}, "
+                    f"revision {held.revision[:12]}, and the former bundle has another revision: "
+                    "name that one, or leave the setting out, and reads of the index get 503 until "
+                    "the service has embedded it"
+                )
+            needed = needed or (found is not None and found is not own)
+        return needed
 
     async def holds(self, name: str, document_id: str) -> bool:
         """Whether any generation of an index holds a document."""
@@ -572,10 +673,10 @@ class Indexes:
 
         Raises:
             NotFoundError: no such index or generation.
-            ConflictError: it must stay, see ``Served.former``.
+            ConflictError: it must stay, see ``Served.deletable``.
         """
         async with self.exclusive(name):
-            former = self.served.former(await self.generations(name), revision)
+            former = self.served.deletable(await self.generations(name), revision)
             if not check:
                 await self._drop([former.index.table.name])
 
@@ -611,13 +712,24 @@ class Indexes:
             if "not empty" not in str(error):
                 raise
 
-    async def _own(self, name: str, *, still: bool = False) -> Index | None:
-        """The table of a served revision, without listing all tables if possible."""
-        index = await self._first(name, self._listing.recent() or [], still=still)
-        return index or await self._first(name, await self.tables(), still=still)
+    async def _answering(self, name: str, *, still: bool) -> Index | None:
+        """The table that answers, without listing all tables if possible."""
+        former = self.served.former
+        for models in (self.served.models, () if former is None else (former,)):
+            index = await self._of(name, models, still=still) if models else None
+            if index is not None and await self.registry.complete(index.identity):
+                return index
+        return None
 
-    async def _first(self, name: str, tables: Sequence[str], *, still: bool) -> Index | None:
-        for model in self.served.models:
+    async def _of(self, name: str, models: Sequence[Model], *, still: bool) -> Index | None:
+        """The table of the revision of one of some bundles."""
+        index = await self._first(name, models, self._listing.recent() or [], still=still)
+        return index or await self._first(name, models, await self.tables(), still=still)
+
+    async def _first(
+        self, name: str, models: Sequence[Model], tables: Sequence[str], *, still: bool
+    ) -> Index | None:
+        for model in models:
             for table in (t for t in tables if is_of(t, name, model.revision)):
                 index = await self.table(table, still=still)
                 if index is not None and self.served.serves(index.identity, model):

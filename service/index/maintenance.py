@@ -12,6 +12,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from datetime import timedelta
+from functools import partial
 from itertools import count
 
 import pyarrow as pa
@@ -148,7 +149,7 @@ class Maintainer:
     """Optimizes indexes that this process wrote to.
 
     Args:
-        indexes: to optimize; only generations of the served bundle.
+        indexes: to optimize; only generations of the served bundle and its former one.
         done: called with the name of each optimized index.
         between: gives for the name of an index a block between two commits to it, or one that
             waits for nothing.
@@ -270,8 +271,7 @@ class Maintainer:
     async def _wait(self, name: str) -> None:
         """Wait until so much was written, or nothing for some time."""
         wake = self._wake[name]
-        table = (await self._indexes.writable(name)).table
-        before = self._sizes.setdefault(name, await size(table))
+        before = self._sizes.setdefault(name, await self._size(name))
         asked = 0.0
         while self._commits[name] < COMMITS:
             wake.clear()
@@ -282,22 +282,26 @@ class Maintainer:
                 return
             if time.monotonic() > asked + _SIZE_SECONDS:
                 asked = time.monotonic()
-                if await size(table) > before + GROWTH_BYTES:
+                if await self._size(name) > before + GROWTH_BYTES:
                     return
+
+    async def _size(self, name: str) -> int:
+        return sum([await size(index.table) for index in await self._indexes.filled(name)])
 
     async def _once(self, name: str) -> bool:
         """Whether this process could maintain the index; otherwise another one does so."""
-        index = await self._indexes.writable(name)
-        lease = index.table.name
-        if not await self._indexes.leases.acquire(lease, LEASE_SECONDS):
-            return False
         started = time.monotonic()
-        async with self._indexes.leases.kept(lease, LEASE_SECONDS):
-            if not await maintain(self._indexes, name, index, between=lambda: self._between(name)):
-                log.warning("index_files_left", index=name)
-            await self._erase(name, index)
-            self._sizes[name] = await size(index.table)
-            await self._plan(name, index.table)
+        for index in await self._indexes.filled(name):
+            lease = index.table.name
+            if not await self._indexes.leases.acquire(lease, LEASE_SECONDS):
+                return False
+            async with self._indexes.leases.kept(lease, LEASE_SECONDS):
+                between = partial(self._between, name)
+                if not await maintain(self._indexes, name, index, between=between):
+                    log.warning("index_files_left", index=name)
+                await self._erase(name, index)
+                await self._plan(name, index.table)
+        self._sizes[name] = await self._size(name)
         seconds = round(time.monotonic() - started, 2)
         log.info("index_optimized", index=name, seconds=seconds)
         if self._done is not None:
@@ -337,12 +341,12 @@ class Maintainer:
     async def _plan(self, name: str, table: AsyncTable) -> None:
         """Maintain an index once more when its tombstones and former versions may go."""
         version = await table.version()
-        if version != self._left.get(name):
-            self._left[name] = version
-            if (later := self._later.get(name)) is not None:
+        if version != self._left.get(table.name):
+            self._left[table.name] = version
+            if (later := self._later.get(table.name)) is not None:
                 later.cancel()
             loop = asyncio.get_running_loop()
-            self._later[name] = loop.call_later(AGAIN_SECONDS, self.note, name)
+            self._later[table.name] = loop.call_later(AGAIN_SECONDS, self.note, name)
 
 
 async def maintain(

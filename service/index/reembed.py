@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import json
+import shutil
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +21,7 @@ from service.embedding.embedder import Document, UnusableInputError
 from service.errors import BuildingError, ConflictError, NotFoundError, OvertakenError
 from service.index.documents import Index
 from service.index.indexes import Generation, Indexes, by_index, is_of, progress, stem
+from service.index.merging import size
 from service.index.rows import derived
 from service.index.rows.checksums import Part
 from service.index.rows.records import Encoding, Record, encoded
@@ -33,6 +36,8 @@ Wrote = Callable[[int], None]
 PAGE = 4096
 # texts read at a time
 CHUNK = 16
+# bytes of a generation, with its indexes over words, for one of the rows of another one
+ROOM = 1.5
 # a commit ends with the chunk that reaches either limit
 COMMIT_DOCUMENTS = 256
 COMMIT_CHARACTERS = 400_000
@@ -168,8 +173,72 @@ class Seen:
     started: int
 
 
+# a pace is that of so many seconds
+PACE_SECONDS = 120.0
+# between two lines of the log on one index
+LOG_SECONDS = 60.0
+
+
+class Pace:
+    """How fast the documents that an index still lacks become fewer, whichever process does it.
+
+    Attributes:
+        told: when the log said it last.
+    """
+
+    def __init__(self) -> None:
+        self.told = time.monotonic()
+        # when, and how many were left
+        self._noted: deque[tuple[float, int]] = deque()
+
+    def note(self, left: int) -> None:
+        """Note the documents that are left now."""
+        now = time.monotonic()
+        self._noted.append((now, left))
+        # the first one stays as long as no second one is old enough to begin the span
+        while len(self._noted) > 2 and self._noted[1][0] <= now - PACE_SECONDS:
+            self._noted.popleft()
+
+    @property
+    def rate(self) -> float:
+        """Documents a second; 0 before any could be counted."""
+        (began, most), (ended, least) = self._noted[0], self._noted[-1]
+        return max(most - least, 0) / (ended - began) if ended > began else 0.0
+
+    @property
+    def seconds_left(self) -> float | None:
+        """Seconds until none is left; None if that cannot be known."""
+        return self._noted[-1][1] / self.rate if self.rate else None
+
+    @property
+    def summary(self) -> dict[str, float | None]:
+        """Both, for the log."""
+        left = self.seconds_left
+        return {"rate": round(self.rate, 2), "seconds_left": None if left is None else round(left)}
+
+
+async def require_room(
+    indexes: Indexes, name: str, own: Generation, others: Sequence[Generation]
+) -> None:
+    """Raise ConflictError if a folder has no room for what a generation still lacks."""
+    if "://" in indexes.database.uri:
+        return
+    whole = max([await size(other.index.table) for other in others if other.complete])
+    needed = int(ROOM * whole) - await size(own.index.table)
+    free = shutil.disk_usage(indexes.database.uri).free
+    if needed > free:
+        raise ConflictError(
+            f"the index {name!r} needs about {needed:,} bytes more for the vectors of the served "
+            f"bundle, and the disk of index_path has {free:,}: enlarge it, or delete indexes; then "
+            "the service goes on by itself"
+        )
+
+
 class Follower:
     """Checks all indexes every few seconds, and re-embeds the documents of other generations.
+
+    It fills the generation of the served bundle. When that is complete, it keeps the generation of
+    the former bundle current, too, so that this one can answer again at once.
 
     A lease lets only one process of each bundle work on an index at a time. It saves work and is
     not needed for correctness: two processes that work at once produce the same result.
@@ -197,7 +266,10 @@ class Follower:
         self._report = left
         self.refused: set[str] = set()
         self._left: dict[str, int] = {}
-        self._seen: dict[str, Seen] = {}
+        # what is known of the speed, by index
+        self.paces: dict[str, Pace] = {}
+        # by index and revision
+        self._seen: dict[tuple[str, str], Seen] = {}
         # tables of indexes that need nothing while they have no others
         self._settled: dict[str, list[str]] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
@@ -228,6 +300,25 @@ class Follower:
             except BuildingError as error:
                 self._count(name, error.total - error.done)
                 await asyncio.sleep(1)
+
+    async def carry(self, name: str, generation: str, ids: Sequence[str]) -> None:
+        """Copy documents to the served generation before a write of them is acknowledged.
+
+        Only if it answers already, or is about to, and another generation took the write. Otherwise
+        a later pass copies them.
+
+        Args:
+            name: of the index.
+            generation: that took the write.
+            ids: of the documents.
+        """
+        own = await self._indexes.own(name)
+        if generation == own.identity.generation:
+            return
+        if await self._indexes.registry.closing(own.identity):
+            source = await self._indexes.written(name, generation)
+            embed = self._embed_for(own.identity.revision)
+            await _copy(own, source, ids, embed, lambda n: self._wrote(name, n))
 
     async def settle(self, name: str) -> None:
         """Copy all documents that only other generations of an index have.
@@ -297,9 +388,18 @@ class Follower:
         else:
             done, total = await progress(others, own)
             self._count(name, total - done)
-        seen = self._seen.get(name)
+        await self._keep(name, own, others)
+        kept = self._indexes.served.kept(others)
+        if own.complete and kept is not None:
+            await self._keep(name, kept, [own])
+
+    async def _keep(self, name: str, own: Generation, others: list[Generation]) -> None:
+        """Bring one generation up to date, unless another process does it."""
+        seen = self._seen.get((name, own.index.identity.revision))
         if own.complete and seen is not None and seen.versions == await _versions(others):
             return
+        if not own.complete:
+            await require_room(self._indexes, name, own, others)
         leases = self._indexes.leases
         lease = f"{stem(name, own.index.identity.revision)}.reembed"
         if await leases.acquire(lease, LEASE_SECONDS):
@@ -309,40 +409,53 @@ class Follower:
     async def _pass(self, name: str, own: Generation, others: list[Generation]) -> None:
         def wrote(documents: int) -> None:
             self._wrote(name, documents)
-            if not own.complete:
-                self._count(name, max(self._left.get(name, 0) - documents, 0))
+            if own.complete:
+                return
+            self._count(name, max(self._left.get(name, 0) - documents, 0))
+            pace = self.paces.get(name)
+            if pace is not None and time.monotonic() > pace.told + LOG_SECONDS:
+                pace.told = time.monotonic()
+                log.info("index_filling", index=name, left=self._left[name], **pace.summary)
 
         began = time.monotonic()
         embed = self._embed_for(own.index.identity.revision)
         versions = await _versions(others)
-        since = self._since(name, versions) if own.complete else None
+        key = name, own.index.identity.revision
+        since = self._since(key, versions) if own.complete else None
+        closing = own.complete or await self._indexes.registry.closing(own.index.identity)
         while True:
             versions, started, turn = await _versions(others), microseconds(), time.monotonic()
             changed = 0
             for other in others:
                 changed += await catch_up(own.index, other.index, embed, wrote, since)
-            # while clients write to the others, each pass finds something; after a short pass
-            # only the last seconds are missing, as in every complete generation
-            if own.complete or not changed or time.monotonic() - turn < POLL_SECONDS:
+            if closing:
                 break
+            # while clients write to the others, each pass finds something; after a short pass
+            # only the last seconds are missing
+            if not changed or time.monotonic() - turn < POLL_SECONDS:
+                await self._indexes.registry.close(own.index.identity)
+                closing = True
             since = started - MARGIN
-        if versions.keys() != (await _versions((await self._split(name))[1])).keys():
+        if (
+            not own.complete
+            and versions.keys() != (await _versions((await self._split(name))[1])).keys()
+        ):
             # the next round reads the generations that exist then
             return
-        self._seen[name] = Seen(versions, started)
+        self._seen[key] = Seen(versions, started)
         if not own.complete:
             await self._indexes.registry.mark(own.index.identity)
             self._count(name, 0)
             seconds = round(time.monotonic() - began, 1)
             log.info("index_reembedded", index=name, table=own.index.table.name, seconds=seconds)
 
-    def _since(self, name: str, versions: dict[str, int]) -> int | None:
+    def _since(self, key: tuple[str, str], versions: dict[str, int]) -> int | None:
         """The time from which a pass must read; None if it must read everything.
 
         Copies keep their time. A copy can come from a generation that this process has not read
         to its end, and a search by time would miss it.
         """
-        seen = self._seen.get(name)
+        seen = self._seen.get(key)
         if seen is None or seen.versions.keys() != versions.keys():
             return None
         return seen.started - MARGIN
@@ -350,7 +463,7 @@ class Follower:
     async def _split(self, name: str) -> tuple[Generation, list[Generation]]:
         """The served generation, created if it is missing, and the others."""
         for _ in range(ATTEMPTS):
-            await self._indexes.writable(name)
+            await self._indexes.own(name)
             generations = await self._indexes.generations(name)
             own = self._indexes.served.own(generations)
             # otherwise it was deleted between the two calls
@@ -361,10 +474,16 @@ class Follower:
     def _count(self, name: str, left: int) -> None:
         self._left[name] = left
         self._report(sum(self._left.values()))
+        if left:
+            self.paces.setdefault(name, Pace()).note(left)
+        else:
+            self.paces.pop(name, None)
 
     def _forget(self, name: str) -> None:
         self.refused.discard(name)
-        self._seen.pop(name, None)
+        self.paces.pop(name, None)
+        for key in [key for key in self._seen if key[0] == name]:
+            del self._seen[key]
         self._settled.pop(name, None)
         self._left.pop(name, None)
         self._report(sum(self._left.values()))

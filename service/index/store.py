@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext, suppress
 from functools import partial
 from pathlib import Path
@@ -45,6 +45,7 @@ class Store:
         cache_bytes: the limit of LanceDB's caches.
         timeout: seconds that a request to an object store may take.
         erase_within: as for ``Maintainer``.
+        former: the name of the bundle that the default one succeeds, if it is among ``bundles``.
     """
 
     def __init__(
@@ -56,10 +57,12 @@ class Store:
         cache_bytes: int,
         timeout: float,
         erase_within: float,
+        former: str | None = None,
     ) -> None:
         # LanceDB takes a path that begins with "db" for its cloud service: make it absolute
         self.path = path.rstrip("/") if "://" in path else str(Path(path).resolve())
         self._bundles = bundles
+        self._former = former
         self._metrics = metrics
         self._cache_bytes = cache_bytes
         self._erase_within = erase_within
@@ -105,8 +108,8 @@ class Store:
                 self._indexes = indexes.Indexes(
                     *databases,
                     [
-                        indexes.Model(name, manifest.revision, manifest.dimensions)
-                        for name, manifest in self._bundles.items()
+                        indexes.Model(name, held.revision, held.dimensions, name == self._former)
+                        for name, held in self._bundles.items()
                     ],
                     self._metrics.index_damaged.inc,
                     lambda outcome: self._metrics.index_profiles.labels(outcome).inc(),
@@ -160,10 +163,19 @@ class Store:
         self._embed_for = embed_for
         self._beginning = asyncio.create_task(watch())
 
+    def pace(self, name: str) -> tuple[float, float | None]:
+        """How fast an index is filled, in documents a second, and the seconds until it is full."""
+        pace = None if self._follower is None else self._follower.paces.get(name)
+        return (0.0, None) if pace is None else (pace.rate, pace.seconds_left)
+
     @property
     def refuses(self) -> bool:
         """Whether there are indexes that no served bundle can read; the log names them."""
         return self._follower is not None and bool(self._follower.refused)
+
+    async def needs_former(self) -> bool:
+        """See ``Indexes.needs_former``; False without a former bundle."""
+        return self._former is not None and await (await self.indexes()).needs_former()
 
     async def drop_generation(
         self, name: str, revision: str, embed_for: Callable[[str], Embed]
@@ -223,11 +235,17 @@ class Store:
             written = await writer.write(uid, upsert)
         except VersionError as error:
             if error.written:
+                await self._carry(name, upsert.generation, error.written)
                 await self.volume.sync()
             raise
+        await self._carry(name, upsert.generation, written)
         # the next commit runs during the sync
         await self.volume.sync()
         return written
+
+    async def _carry(self, name: str, generation: str, ids: Collection[str]) -> None:
+        if self._former is not None and self._follower is not None:
+            await self._follower.carry(name, generation, list(ids))
 
     async def delete(
         self, name: str, uid: str, ids: list[str], condition: Condition | None = None

@@ -87,6 +87,7 @@ _TOLD_HEADERS = [
     "x-compute-characters",
     "x-compute-tokens",
     "x-did-you-mean",
+    "x-index-revision",
     "x-inference-time",
     "x-queue-time",
     "x-request-id",

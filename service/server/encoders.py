@@ -31,15 +31,25 @@ if TYPE_CHECKING:
 log = structlog.get_logger("docsplit")
 
 
+# a bundle's own name has no colon
+FORMER = ":former"
+
+
 class Bundles(NamedTuple):
     """The bundles of a service.
 
     Attributes:
-        encoders: by the names that requests and indexes know them by; the default one first.
+        encoders: by the names that requests and indexes know them by; the default one first. The
+            last one is ``FORMER``, if there is one.
     """
 
     encoders: dict[str, Bundle]
     reranker: RerankerBundle | None = None
+
+    @property
+    def former(self) -> str | None:
+        """The name of the bundle that the default one succeeds; no request names it."""
+        return FORMER if FORMER in self.encoders else None
 
     @property
     def revisions(self) -> tuple[str, ...]:
@@ -65,6 +75,8 @@ def open_bundles(settings: Settings, *, revisions: tuple[str, ...] | None = None
     for name, folder in map(_named, settings.bundle):
         bundle = load(folder, verify=verify)
         _add(encoders, name or bundle.manifest.name, bundle)
+    if settings.former_bundle is not None:
+        _add(encoders, FORMER, load(settings.former_bundle, verify=verify))
     reranker = None
     if settings.reranker is not None:
         reranker = load_reranker(settings.reranker, verify=verify)
@@ -86,7 +98,7 @@ def open_one(settings: Settings) -> Bundles:
             "bundle (--bundle, DOCSPLIT_BUNDLE): this command works with one bundle: name only "
             "that of the index"
         )
-    return open_bundles(settings.model_copy(update={"reranker": None}))
+    return open_bundles(settings.model_copy(update={"reranker": None, "former_bundle": None}))
 
 
 def _named(given: str) -> tuple[str | None, Path]:
@@ -160,7 +172,9 @@ class Encoders:
             self.reranking = Reranking(bundles.reranker, settings, processor)
         encoders: list[Encoder] = []
         shares = Shares(settings.threads or processor.cores)
-        weights = settings.bundle_shares or [1.0] * len(bundles.encoders)
+        weights = settings.bundle_shares or [1.0] * len(settings.bundle)
+        if bundles.former is not None:
+            weights = [*weights, weights[0]]
         for (name, bundle), weight in zip(bundles.encoders.items(), weights, strict=True):
             first = not encoders
             try:
@@ -185,7 +199,7 @@ class Encoders:
         aliases, most_bytes = settings.model_aliases, settings.max_bundle_bytes
         self.default = encoders[0]
         self.aliases = list(aliases)
-        self._by_name = {encoder.name: encoder for encoder in encoders}
+        self._by_name = {one.name: one for one in encoders if one.name != FORMER}
         self._by_revision = {encoder.revision: encoder for encoder in encoders}
         self._most_bytes = most_bytes
         # those that are loaded or being loaded
@@ -201,11 +215,11 @@ class Encoders:
             )
 
     def __iter__(self) -> Iterator[Encoder]:
-        """All of them, the default one first."""
-        return iter(self._by_name.values())
+        """All of them, the default one first, the former one last."""
+        return iter(self._by_revision.values())
 
     def __len__(self) -> int:
-        """The number of bundles."""
+        """The number of bundles that requests may name."""
         return len(self._by_name)
 
     @property

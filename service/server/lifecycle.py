@@ -16,6 +16,7 @@ from service import executors
 from service.embedding.cache.answers import Answers
 from service.embedding.cache.codec import Fault
 from service.embedding.cache.layers import Tenants
+from service.errors import ConflictError
 from service.index.store import Store
 from service.jobs.runner import Runner
 from service.keys.ring import Keyring
@@ -114,6 +115,7 @@ class Service:
             settings.index_cache_bytes,
             settings.bucket_timeout,
             settings.erase_within,
+            self.bundles.former,
         )
         self.metrics.store_up.set(1)
         self.heads = HeadStore(self.store, list(encoders.values()))
@@ -159,8 +161,19 @@ class Service:
             # an alert sees a counter grow; it does not see a counter appear
             for kind in ("read", "write", "dropped", *Fault):
                 self.metrics.cache_errors.labels(kind)
+        former = False
+        try:
+            former = await self.store.needs_former()
+        except ConflictError as error:
+            log.error("former_bundle_unusable", reason=str(error))
+            self.phase = Phase.FAILED
+            return
+        except Exception as error:  # noqa: BLE001 the store may come back
+            log.warning("former_bundle_unchecked", reason=str(error)[:300])
         try:
             await default.start()
+            if former:
+                await self.encoders.running(list(self.encoders)[-1])
         except Exception:  # noqa: BLE001 it is logged; errors of the runtimes share no base
             self.phase = Phase.FAILED
             return

@@ -51,6 +51,23 @@ async def table_of(tables: Database, index: str, revision: str) -> AsyncTable:
     return await tables.open_table(name)
 
 
+@contextmanager
+def held(folder: Path, revision: str) -> Iterator[None]:
+    """Keep every process from re-embedding the index "kept" for a bundle."""
+    lease = f"kept.{revision[:12]}.reembed"
+
+    async def acquire() -> Leases:
+        leases = Leases(await connect(str(folder / "index" / "leases")))
+        while True:
+            if await leases.acquire(lease, 3600):
+                return leases
+            await asyncio.sleep(0.1)
+
+    leases = asyncio.run(acquire())
+    yield
+    asyncio.run(leases.release(lease))
+
+
 @dataclass
 class Upgrade:
     """The state that the tests of this file share; they run in order."""
@@ -69,22 +86,6 @@ class Upgrade:
 
     def start_new(self, name: str) -> Server:
         return self.start(name, "--bundle", f"{self.former.name}={self.folder / 'bundle'}")
-
-    @contextmanager
-    def held(self) -> Iterator[None]:
-        """Keep every process from re-embedding for the new bundle."""
-        lease = f"kept.{self.new[:12]}.reembed"
-
-        async def acquire() -> Leases:
-            leases = Leases(await connect(str(self.folder / "index" / "leases")))
-            while True:
-                if await leases.acquire(lease, 3600):
-                    return leases
-                await asyncio.sleep(0.1)
-
-        leases = asyncio.run(acquire())
-        yield
-        asyncio.run(leases.release(lease))
 
     def put_citation_head(self, index: str) -> None:
         """Store a citation head trained on the former bundle's vectors."""
@@ -148,7 +149,7 @@ def test_the_new_bundle_does_not_read_an_incomplete_generation(
     call(old, "PUT", "/indexes/citing", {}, status=201)
     upsert(old, "citing", {"id": "a", "text": "Text."})
     upgrade.put_citation_head("citing")
-    with upgrade.held():
+    with held(upgrade.folder, upgrade.new):
         new = upgrade.start_new("new")
         until(lambda: new.metric("docsplit_index_reembed_documents") == len(documents), "a count")
         path = "/indexes/kept/documents"
@@ -164,7 +165,8 @@ def test_the_new_bundle_does_not_read_an_incomplete_generation(
             assert int(answer.headers["retry-after"]) > 0
         said = call(new, "GET", "/indexes/kept")
         assert (said["current"], said["documents"]) == (False, len(documents))
-        assert said["progress"] == {"done": 0, "total": len(documents)}
+        nothing = {"done": 0, "total": len(documents), "rate": 0.0, "seconds_left": None}
+        assert said["progress"] == nothing
         assert {(g["revision"], g["state"], g["current"]) for g in said["generations"]} == {
             (upgrade.former.revision, "complete", False),
             (upgrade.new, "building", True),
@@ -257,7 +259,7 @@ def test_an_operator_can_delete_a_former_generation(upgrade: Upgrade) -> None:
     call(new, "DELETE", f"{path}/{upgrade.new}", status=409)
     call(new, "DELETE", f"{path}/{'0' * 12}", status=404)
     call(new, "DELETE", f"{path}/x", status=422)
-    with upgrade.held():
+    with held(upgrade.folder, upgrade.new):
         upsert(old, "kept", {"id": "last", "text": "written just before"})
         old.process.terminate()
         old.process.wait(30)

@@ -161,7 +161,7 @@ class Place:
         upload = await uploads.open()
         body = part("a.txt", b"text") + b"--x--\r\n"
         await form.receive(pieces(body, 100), TYPE, upload, 1000)
-        options = UploadOptions("index", "uid", None)
+        options = UploadOptions("index", "uid", "generation", None)
         return await uploads.begin(upload, options, self, "", lambda _: None)  # type: ignore[arg-type]
 
     def ended(self, state: str) -> float | None:
@@ -224,7 +224,7 @@ def test_a_search_for_links_ends_with_its_job(tmp_path: Path, fault: Exception |
         # no document, so no index is needed
         body = part("a.exe", b"MZ") + b"--x--\r\n"
         await form.receive(pieces(body, 100), TYPE, upload, 1000)
-        options = UploadOptions("index", "uid", None, find=find)
+        options = UploadOptions("index", "uid", "generation", None, find=find)
         job = await uploads.begin(upload, options, place, "", lambda _: None)  # type: ignore[arg-type]
         await searching.wait()
         if fault is None:

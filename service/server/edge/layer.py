@@ -172,6 +172,8 @@ class Exchange:
         ours = [(b"x-request-id", self.id.encode())]
         if traceparent := self.headers.get(b"traceparent"):
             ours.append((b"traceparent", traceparent))
+        if revision := self.scope.get("docsplit.revision"):
+            ours.append((b"x-index-revision", revision.encode()))
         return [*headers, *(one for one in _SECURITY if one[0] not in named), *ours]
 
 

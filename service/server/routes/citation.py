@@ -91,8 +91,8 @@ async def train_citation_head(
 @router.get("", responses=documented(401, 404, 409, 422, 503))
 async def describe_citation_head(request: Request, name: Name) -> CitationOut:
     """The measurements from the training of the index's citation head."""
-    index = await inference.open_index(request, name)
-    return CitationOut(**(await citation_head(request, index, name)).report)
+    _, head = await open_citing(request, name)
+    return CitationOut(**head.report)
 
 
 _NETWORK: dict[int | str, Any] = {
@@ -107,11 +107,27 @@ _NETWORK: dict[int | str, Any] = {
 @router.get("/network", responses=_NETWORK, response_model=None, response_class=Response)
 async def download_citation_network(request: Request, name: Name) -> Response:
     """The citation head's weights, to use elsewhere."""
-    index = await inference.open_index(request, name)
-    head = await citation_head(request, index, name)
+    _, head = await open_citing(request, name)
     if head.bundled:
         raise ConflictError("the index uses the bundle's citation head: copy it from the bundle")
     return Response(head.network.to_bytes(), media_type="application/octet-stream")
+
+
+async def open_citing(request: Request, name: str) -> tuple[Index, Head]:
+    """An index and its citation head: of the former bundle until the head is trained again.
+
+    Raises:
+        ServiceError: as for ``citation_head``.
+    """
+    index = await inference.open_index(request, name)
+    try:
+        return index, await citation_head(request, index, name)
+    except ConflictError:
+        kept = await (await inference.service_of(request).store.indexes()).kept(name)
+        if kept is None:
+            raise
+        request.scope["docsplit.revision"] = kept.identity.revision
+        return kept, await citation_head(request, kept, name)
 
 
 async def citation_head(request: Request, index: Index, name: str) -> Head:

@@ -286,7 +286,9 @@ async def train_classifier(
             TURN.check_room()
         index = await (await service.store.indexes()).open(source)
         if body.model is None:
-            encoder = inference.encoder_of_index(request, index)
+            of_index = inference.encoder_of_index(request, index)
+            # the former bundle teaches nothing: its successor embeds the texts
+            encoder = of_index if service.encoders.serves(of_index.name) else encoder
         elif index.identity.revision != encoder.revision:
             raise InvalidError(
                 "model: the index has the vectors of another bundle: leave model out, or give "
@@ -297,6 +299,8 @@ async def train_classifier(
 
         reserve = inference.reserving(request)
         texts, vectors = await documents(index, body.ids or [], reserve=reserve)
+        if index.identity.revision != encoder.revision:
+            vectors = None
     else:
         texts = body.inputs or []
     for position, text in enumerate(texts):

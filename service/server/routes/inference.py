@@ -44,8 +44,10 @@ def service_of(request: Request) -> Service:
 
 
 async def open_index(request: Request, name: str) -> Index:
-    """An index to read; see ``Indexes.open``."""
-    return await (await service_of(request).store.indexes()).open(name, still=True)
+    """An index to read; see ``Indexes.open``. The answer names the revision of its vectors."""
+    index = await (await service_of(request).store.indexes()).open(name, still=True)
+    request.scope["docsplit.revision"] = index.identity.revision
+    return index
 
 
 def encoder_of(request: Request, model: str | None) -> Encoder:

@@ -134,7 +134,7 @@ async def suggest_documents(
     service = inference.service_of(request)
     head = await trained_head(request, name)
     indexes = await service.store.indexes()
-    index = await indexes.open(source, still=True)
+    index = await inference.open_index(request, source)
     if index.identity.revision != head.revision:
         raise ConflictError(
             "the index has the vectors of another bundle than the classifier: use an index of "

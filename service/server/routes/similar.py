@@ -34,7 +34,7 @@ from service.server.bodies.large import BoundedRoute
 from service.server.edge import rights
 from service.server.edge.errors import written
 from service.server.routes import inference
-from service.server.routes.citation import citation_head
+from service.server.routes.citation import open_citing
 from service.tracing.stages import Stage
 
 if TYPE_CHECKING:
@@ -212,9 +212,11 @@ async def similar(request: Request, body: SimilarRequest) -> Response:
     service = inference.service_of(request)
     name = await rights.readable(request, body.index)
     indexes = await service.store.indexes()
-    index = await indexes.open(name, still=True)
+    if body.mode == "citation":
+        index, head = await open_citing(request, name)
+    else:
+        index, head = await inference.open_index(request, name), None
     where = await inference.condition(request, index, body.filter, body.area)
-    head = await citation_head(request, index, name) if body.mode == "citation" else None
     from service.index.query import filters, search
 
     filters.check(body.facets, index.identity.fields)

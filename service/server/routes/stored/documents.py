@@ -790,7 +790,7 @@ async def _write(
     upsert = Upsert(await index.rows([record]), {record.id: frozenset([updated])})
     try:
         return (await service.store.upsert(name, index.identity.uid, upsert))[record.id]
-    except VersionError:
+    except (VersionError, OvertakenError):
         return None
 
 

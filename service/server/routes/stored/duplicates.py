@@ -70,8 +70,7 @@ _STATUSES = (400, 401, 404, 408, 409, 413, 415, 422, 429, 500, 503)
 @router.post("", **written(list[MatchOut], *_STATUSES))
 async def find_duplicates(request: Request, name: Name, body: DuplicatesRequest) -> Response:
     """Documents of the index that share most of their words with a text or a document of it."""
-    service = inference.service_of(request)
-    index = await (await service.store.indexes()).open(name)
+    index = await inference.open_index(request, name)
     from service.index.query import duplicates
 
     query, headers = await inference.query(request, index, body)

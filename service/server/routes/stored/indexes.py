@@ -74,10 +74,12 @@ class GenerationOut(BaseModel):
 
 
 class ProgressOut(BaseModel):
-    """The progress of the served bundle's generation."""
+    """The progress of the served bundle's generation, whichever process fills it."""
 
     done: int
     total: int
+    rate: float = Field(description="documents a second over the last two minutes")
+    seconds_left: float | None = Field(description="at this rate; null while it is 0")
 
 
 class AdaptationOut(BaseModel):
@@ -100,12 +102,14 @@ class IndexHead(BaseModel):
 
     name: str
     model: str = Field(description="the bundle that it records")
-    revision: str
+    revision: str = Field(description="of the vectors that answer")
     served_by: str | None = Field(
         description="the served bundle that embeds its texts; null if its bundle is not served, "
         "then requests that need the bundle answer 409"
     )
-    current: bool = Field(description="whether searches use it; if not, it is being re-embedded")
+    current: bool = Field(
+        description="whether the served bundle answers; if not, the index is being re-embedded"
+    )
     fields: dict[str, FieldType]
 
 
@@ -161,13 +165,14 @@ async def list_indexes(request: Request) -> IndexesOut:
 @_indexes.get("/{name}", responses=documented(401, 404, 409, 422, 503))
 async def describe_index(request: Request, name: Name) -> IndexOut:
     """The number of documents of an index, its model, fields and generations."""
-    indexes = await inference.service_of(request).store.indexes()
+    store = inference.service_of(request).store
+    indexes = await store.indexes()
     generations = await indexes.generations(name, still=True)
     counts = [await generation.index.count() for generation in generations]
     own = indexes.served.own(generations)
     served = indexes.served.of(generations)
     current = own is not None and own.complete
-    shown = own if own is not None and current else generations[0]
+    shown = indexes.served.answering(generations) or generations[0]
     fitted = await indexes.profiles.get(shown.index)
     out = [
         GenerationOut(
@@ -180,6 +185,8 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
     ]
     total = max(o.documents for o in out if o.state == "complete")
     done = min(sum(o.documents for o in out if o.current), total)
+    rate, seconds_left = store.pace(name)
+    progress = ProgressOut(done=done, total=total, rate=rate, seconds_left=seconds_left)
     identity = shown.index.identity
     return IndexOut(
         name=name,
@@ -191,7 +198,7 @@ async def describe_index(request: Request, name: Name) -> IndexOut:
         fields=identity.fields,
         generations=out,
         adaptation=_adaptation(fitted),
-        progress=None if current or served is None else ProgressOut(done=done, total=total),
+        progress=None if current or served is None else progress,
     )
 
 

@@ -15,7 +15,7 @@ from service.server.bodies.fields import Name, Source
 from service.server.edge import deadline, rights
 from service.server.edge.errors import written
 from service.server.routes import inference
-from service.server.routes.citation import citation_head
+from service.server.routes.citation import open_citing
 from service.server.routes.stored.links import PlaceOut, place
 from service.server.routes.turns import Turn
 
@@ -68,8 +68,7 @@ async def list_missing_citations(
     service = inference.service_of(request)
     async with SEARCHES.taken():
         indexes = await service.store.indexes()
-        index = await indexes.open(name, still=True)
-        head = await citation_head(request, index, name)
+        index, head = await open_citing(request, name)
         from service.index.link_graph import Graph
         from service.learning import citations
 
