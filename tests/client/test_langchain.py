@@ -82,14 +82,14 @@ def test_marginal_relevance_leaves_out_copies(store: DocsplitVectorStore) -> Non
     assert {one.id for one in found} == {"tax", "kitten"}
 
 
-def test_the_retriever_returns_documents_or_passages(
+async def test_the_retriever_returns_documents_or_passages(
     store: DocsplitVectorStore, client: Client
 ) -> None:
     # "A" would count as a word, as in "vitamin A", which the kitten's text has, too
     documents = DocsplitRetriever(client=client, index="chain", k=2).invoke("Cat asleep.")
     assert [one.id for one in documents] == ["cat", "kitten"]
     passages = DocsplitRetriever(client=client, index="chain", passages=True, k=1)
-    [passage] = asyncio.run(passages.ainvoke("A cat sleeps."))
+    [passage] = await passages.ainvoke("A cat sleeps.")
     assert passage.metadata.keys() == {"year", "document", "start", "end", "score"}
     span = slice(passage.metadata["start"], passage.metadata["end"])
     assert passage.page_content == TEXTS[0][span]

@@ -99,206 +99,187 @@ async def no_documents(texts: list[str]) -> AsyncIterator[None]:
         yield None
 
 
-def test_a_training_is_shown_as_lost_and_may_begin_again(tmp_path: Path) -> None:
+async def test_a_training_is_shown_as_lost_and_may_begin_again(tmp_path: Path) -> None:
     passed = 0.0
 
-    async def scenario() -> None:
-        nonlocal passed
-        here, there = Replica(tmp_path), Replica(tmp_path)
-        (await there.runner.jobs())._silence = Silence(lambda: passed)
-        await here.claim()
-        assert (await there.get()).state == "running"
-        with pytest.raises(ConflictError, match="DELETE"):
-            await there.trainings.start("a", SMALL, VECTORS)
-        passed += LOST_SECONDS
-        lost = await there.get()
-        assert (lost.state, lost.stage, lost.job.progress["total"]) == ("lost", "waiting", 10)
-        assert await there.trainings.examples(lost) == SMALL
-        assert await there.trainings.names() == ["a"]
+    here, there = Replica(tmp_path), Replica(tmp_path)
+    (await there.runner.jobs())._silence = Silence(lambda: passed)
+    await here.claim()
+    assert (await there.get()).state == "running"
+    with pytest.raises(ConflictError, match="DELETE"):
         await there.trainings.start("a", SMALL, VECTORS)
-        await there.settle()
-        assert await there.trainings.get("a") is None
-        assert await there.trainings.names() == []
-        assert await (await there.classifiers()).names() == ["a"]
-
-    asyncio.run(scenario())
+    passed += LOST_SECONDS
+    lost = await there.get()
+    assert (lost.state, lost.stage, lost.job.progress["total"]) == ("lost", "waiting", 10)
+    assert await there.trainings.examples(lost) == SMALL
+    assert await there.trainings.names() == ["a"]
+    await there.trainings.start("a", SMALL, VECTORS)
+    await there.settle()
+    assert await there.trainings.get("a") is None
+    assert await there.trainings.names() == []
+    assert await (await there.classifiers()).names() == ["a"]
     # those of the former training, too
-    assert stored(tmp_path) == 0
+    assert await stored(tmp_path) == 0
 
 
-def test_examples_are_deleted_with_their_job_even_if_the_caller_is_cancelled(
+async def test_examples_are_deleted_with_their_job_even_if_the_caller_is_cancelled(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def cancelled() -> None:
-        replica = Replica(tmp_path)
-        held = replica.trainings
-        dropped, between, go_on = held._drop, asyncio.Event(), asyncio.Event()
+    replica = Replica(tmp_path)
+    held = replica.trainings
+    dropped, between, go_on = held._drop, asyncio.Event(), asyncio.Event()
 
-        async def drop(key: str) -> None:
-            between.set()
-            await go_on.wait()
-            await dropped(key)
-            between.clear()
+    async def drop(key: str) -> None:
+        between.set()
+        await go_on.wait()
+        await dropped(key)
+        between.clear()
 
-        monkeypatch.setattr(held, "_drop", drop)
-        await replica.claim()
-        removing = asyncio.create_task(held.remove("a"))
-        await between.wait()
-        removing.cancel()
-        with pytest.raises(asyncio.CancelledError):
-            await removing
-        go_on.set()
-        await until(lambda: not between.is_set())
-        assert await replica.job() is None
-
-    asyncio.run(cancelled())
-    assert stored(tmp_path) == 0
+    monkeypatch.setattr(held, "_drop", drop)
+    await replica.claim()
+    removing = asyncio.create_task(held.remove("a"))
+    await between.wait()
+    removing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await removing
+    go_on.set()
+    await until(lambda: not between.is_set())
+    assert await replica.job() is None
+    assert await stored(tmp_path) == 0
 
 
-def test_a_training_goes_on_when_its_object_store_answers_again(
+async def test_a_training_goes_on_when_its_object_store_answers_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def scenario() -> None:
-        replica = Replica(tmp_path)
-        heads = await replica.classifiers()
-        put = heads.put_over
-
-        async def failing(*_: Any) -> bool:
-            monkeypatch.setattr(heads, "put_over", put)
-            raise RuntimeError(
-                "Generic S3 error: Error performing PUT http://s3/a: operation timed out"
-            )
-
-        monkeypatch.setattr(heads, "put_over", failing)
-        await replica.trainings.start("a", SMALL, VECTORS)
-        await replica.settle()
-        interrupted = await replica.get()
-        assert (interrupted.state, interrupted.job.error) == ("lost", "")
-        assert await replica.trainings.examples(interrupted) == SMALL
-        monkeypatch.setattr(trainings_module, "_embed", known)
-        await replica.age()
-        await replica.runner.look(0.0)
-        await replica.settle()
-        assert await replica.job() is None
-        assert await heads.names() == ["a"]
-        # a shutdown is no attempt
-        assert replica.counted("lost") == 0
-
     async def known(*_: Any) -> Any:
         return np.stack(VECTORS)
 
-    asyncio.run(scenario())
+    replica = Replica(tmp_path)
+    heads = await replica.classifiers()
+    put = heads.put_over
+
+    async def failing(*_: Any) -> bool:
+        monkeypatch.setattr(heads, "put_over", put)
+        raise RuntimeError(
+            "Generic S3 error: Error performing PUT http://s3/a: operation timed out"
+        )
+
+    monkeypatch.setattr(heads, "put_over", failing)
+    await replica.trainings.start("a", SMALL, VECTORS)
+    await replica.settle()
+    interrupted = await replica.get()
+    assert (interrupted.state, interrupted.job.error) == ("lost", "")
+    assert await replica.trainings.examples(interrupted) == SMALL
+    monkeypatch.setattr(trainings_module, "_embed", known)
+    await replica.age()
+    await replica.runner.look(0.0)
+    await replica.settle()
+    assert await replica.job() is None
+    assert await heads.names() == ["a"]
+    # a shutdown is no attempt
+    assert replica.counted("lost") == 0
 
 
-def test_damaged_examples_fail_their_job_and_stop_no_other(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        replica = Replica(tmp_path)
-        begun: list[str] = []
+async def test_damaged_examples_fail_their_job_and_stop_no_other(tmp_path: Path) -> None:
+    replica = Replica(tmp_path)
+    begun: list[str] = []
 
-        async def train(name: str, *_: Any) -> None:
-            begun.append(name)
+    async def train(name: str, *_: Any) -> None:
+        begun.append(name)
 
-        replica.trainings._train = train  # type: ignore[method-assign, assignment]
-        # whichever the store returns first, a damaged one comes before or after a sound one
-        for name in "abc":
-            await replica.claim(name)
-            if name != "b":
-                blob = SMALL.to_bytes()
-                flipped = blob[:40] + bytes([blob[40] ^ 1]) + blob[41:]
-                key = (await replica.get(name)).key
-                await (await replica.table()).change(sql.compare("key", "=", key), examples=flipped)
-                assert await replica.trainings.labelled(await replica.get(name)) == set()
-        await replica.age()
-        for _ in "ab":
-            await replica.runner.look(0.0)
-            await replica.settle()
-        assert begun == ["b"]
-        last = await replica.get("c")
-        assert (last.state, last.key) == ("failed", "")
-        assert "PUT them again" in last.job.error
-        # nothing is left that a retraining could read
-        assert await replica.trainings.examples(last) is None
-        assert replica.counted("failed") == 2
-
-    asyncio.run(scenario())
-    assert stored(tmp_path) == 1
+    replica.trainings._train = train  # type: ignore[method-assign, assignment]
+    # whichever the store returns first, a damaged one comes before or after a sound one
+    for name in "abc":
+        await replica.claim(name)
+        if name != "b":
+            blob = SMALL.to_bytes()
+            flipped = blob[:40] + bytes([blob[40] ^ 1]) + blob[41:]
+            key = (await replica.get(name)).key
+            await (await replica.table()).change(sql.compare("key", "=", key), examples=flipped)
+            assert await replica.trainings.labelled(await replica.get(name)) == set()
+    await replica.age()
+    for _ in "ab":
+        await replica.runner.look(0.0)
+        await replica.settle()
+    assert begun == ["b"]
+    last = await replica.get("c")
+    assert (last.state, last.key) == ("failed", "")
+    assert "PUT them again" in last.job.error
+    # nothing is left that a retraining could read
+    assert await replica.trainings.examples(last) is None
+    assert replica.counted("failed") == 2
+    assert await stored(tmp_path) == 1
 
 
 @pytest.mark.parametrize("meanwhile", ["nothing", "deleted", "given up"])
-def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
+async def test_heartbeats_do_not_end_a_training_whose_head_is_being_stored(
     meanwhile: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     deleted = meanwhile == "deleted"
     monkeypatch.setattr(runner_module, "HEARTBEAT_SECONDS", 0.01)
 
-    async def scenario() -> list[str]:
-        here, there = Replica(tmp_path), Replica(tmp_path)
-        heads = await here.classifiers()
-        put = heads.put_over
+    here, there = Replica(tmp_path), Replica(tmp_path)
+    heads = await here.classifiers()
+    put = heads.put_over
 
-        async def put_late(head: Head, examples: Examples, former: str | None) -> bool:
-            stored = await put(head, examples, former)
-            if deleted:
-                await there.trainings.remove("a")
-            while meanwhile == "given up" and (job := await there.job()).state != "failed":
-                await (await there.runner.jobs()).give_up(job, "lost")
-            # many heartbeats find no job
-            await asyncio.sleep(0.5)
-            return stored
+    async def put_late(head: Head, examples: Examples, former: str | None) -> bool:
+        stored = await put(head, examples, former)
+        if deleted:
+            await there.trainings.remove("a")
+        while meanwhile == "given up" and (job := await there.job()).state != "failed":
+            await (await there.runner.jobs()).give_up(job, "lost")
+        # many heartbeats find no job
+        await asyncio.sleep(0.5)
+        return stored
 
-        if meanwhile == "given up":
-            # a former head would be gone
-            await here.trainings.start("a", SMALL, VECTORS)
-            await here.settle()
-            here.metrics = Metrics()
-            here.trainings._metrics = here.metrics
-        monkeypatch.setattr(heads, "put_over", put_late)
+    if meanwhile == "given up":
+        # a former head would be gone
         await here.trainings.start("a", SMALL, VECTORS)
         await here.settle()
-        assert await here.job() is None
-        outcomes = [here.counted(outcome) for outcome in ("done", "cancelled")]
-        assert outcomes == ([0, 1] if deleted else [1, 0])
-        return await heads.names()
+        here.metrics = Metrics()
+        here.trainings._metrics = here.metrics
+    monkeypatch.setattr(heads, "put_over", put_late)
+    await here.trainings.start("a", SMALL, VECTORS)
+    await here.settle()
+    assert await here.job() is None
+    outcomes = [here.counted(outcome) for outcome in ("done", "cancelled")]
+    assert outcomes == ([0, 1] if deleted else [1, 0])
+    assert await heads.names() == ([] if deleted else ["a"])
+    assert await stored(tmp_path) == 0
 
-    assert asyncio.run(scenario()) == ([] if deleted else ["a"])
-    assert stored(tmp_path) == 0
 
-
-def test_waiting_trainings_hold_no_texts_and_few_vectors(
+async def test_waiting_trainings_hold_no_texts_and_few_vectors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = sum(row.nbytes for row in VECTORS)
     monkeypatch.setattr(trainings_module, "MOST_WAITING_BYTES", 2 * size)
 
-    async def scenario() -> list[str]:
-        replica = Replica(tmp_path)
-        trainings = replica.trainings
-        began: dict[str, Examples | None] = {}
-        train = trainings._train
+    replica = Replica(tmp_path)
+    trainings = replica.trainings
+    began: dict[str, Examples | None] = {}
+    train = trainings._train
 
-        async def noted(name: str, examples: Examples | None, *rest: Any) -> None:
-            began[name] = examples
-            await train(name, examples, *rest)
+    async def noted(name: str, examples: Examples | None, *rest: Any) -> None:
+        began[name] = examples
+        await train(name, examples, *rest)
 
-        monkeypatch.setattr(trainings, "_train", noted)
-        async with replica.runner._turns["training"].turn():
-            for name in "ab":
-                await trainings.start(name, SMALL, VECTORS)
-            with pytest.raises(OverloadedError, match="many trainings wait"):
-                await trainings.start("c", SMALL, VECTORS)
-            # no part of it is stored
-            assert await trainings.get("c") is None
-        await replica.settle()
-        await trainings.start("c", SMALL, VECTORS)
-        await replica.settle()
-        await trainings.start("d", SMALL, VECTORS)
-        await trainings.remove("d")
-        assert trainings._waiting == set()
-        began.pop("d", None)
-        assert began == {"a": SMALL, "b": None, "c": SMALL}
-        return sorted(await (await replica.classifiers()).names())
-
-    assert asyncio.run(scenario()) == ["a", "b", "c"]
+    monkeypatch.setattr(trainings, "_train", noted)
+    async with replica.runner._turns["training"].turn():
+        for name in "ab":
+            await trainings.start(name, SMALL, VECTORS)
+        with pytest.raises(OverloadedError, match="many trainings wait"):
+            await trainings.start("c", SMALL, VECTORS)
+        # no part of it is stored
+        assert await trainings.get("c") is None
+    await replica.settle()
+    await trainings.start("c", SMALL, VECTORS)
+    await replica.settle()
+    await trainings.start("d", SMALL, VECTORS)
+    await trainings.remove("d")
+    assert trainings._waiting == set()
+    began.pop("d", None)
+    assert began == {"a": SMALL, "b": None, "c": SMALL}
+    assert sorted(await (await replica.classifiers()).names()) == ["a", "b", "c"]
 
 
 class _Ending:
@@ -325,11 +306,11 @@ class _Ending:
         return found
 
 
-def test_a_training_that_ends_during_a_listing_is_listed() -> None:
+async def test_a_training_that_ends_during_a_listing_is_listed() -> None:
     ending = _Ending()
     state = SimpleNamespace(service=SimpleNamespace(heads=ending, trainings=ending))
     app = SimpleNamespace(state=state)
     scope = {"type": "http", "app": app, "docsplit.deadline": time.monotonic() + 60}
-    answer = asyncio.run(list_classifiers(Request(scope)))
+    answer = await list_classifiers(Request(scope))
     assert answer.classifiers == ["asked"]
     assert answer.untrained == ["fresh"]

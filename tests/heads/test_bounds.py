@@ -157,26 +157,23 @@ def test_damaged_examples_have_no_digests() -> None:
 
 
 @pytest.mark.parametrize("room", [True, False])
-def test_a_process_keeps_only_as_many_heads_as_fit(
+async def test_a_process_keeps_only_as_many_heads_as_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, room: bool
 ) -> None:
     size = 4 * (64 * 64 + 64)
     if not room:
         monkeypatch.setattr(store, "_LOADED_BYTES", int(2.9 * size))
 
-    async def main() -> None:
-        heads = store.Heads(await connect(str(tmp_path)), "classifiers", "classifier")
-        weights, biases = np.ones((64, 64), np.float32), np.zeros(64, np.float32)
-        for name in "abc":
-            network = Network((weights,), (biases,))
-            await heads.put(store.Head(name, name, "r", ["x"], {}, network))
-        first = {name: await heads.get(name) for name in "abc"}
-        assert await heads.get("b") is first["b"]
-        again = await heads.get("a")
-        assert (again is first["a"]) == room
-        assert again.network.shape == (64, 64)
-
-    asyncio.run(main())
+    heads = store.Heads(await connect(str(tmp_path)), "classifiers", "classifier")
+    weights, biases = np.ones((64, 64), np.float32), np.zeros(64, np.float32)
+    for name in "abc":
+        network = Network((weights,), (biases,))
+        await heads.put(store.Head(name, name, "r", ["x"], {}, network))
+    first = {name: await heads.get(name) for name in "abc"}
+    assert await heads.get("b") is first["b"]
+    again = await heads.get("a")
+    assert (again is first["a"]) == room
+    assert again.network.shape == (64, 64)
 
 
 @pytest.mark.folder

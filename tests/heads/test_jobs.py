@@ -26,14 +26,10 @@ LIVELY = "tests.heads.lively"
 SMALL = Examples(SPORT + MONEY, [["sport"]] * 5 + [["money"]] * 5)
 
 
-def stored(folder: Path) -> int:
+async def stored(folder: Path) -> int:
     """The number of example sets that are stored for jobs."""
-
-    async def count() -> int:
-        database = await lancedb.connect_async(str(folder / "heads"))
-        return await (await database.open_table("job_examples")).count_rows()
-
-    return asyncio.run(count())
+    database = await lancedb.connect_async(str(folder / "heads"))
+    return await (await database.open_table("job_examples")).count_rows()
 
 
 async def held(folder: Path, name: str) -> tuple[Job, bytes]:
@@ -123,7 +119,7 @@ def test_bad_examples_are_reported_and_deleted(pair: tuple[Server, Server], fold
     assert "input 9 is empty" in said["training"]["error"]
     assert "PUT" in said["training"]["hint"]
     # the deletion of the examples follows the end of the job
-    wait_until(lambda: stored(folder / "index") == 0, 30)
+    wait_until(lambda: asyncio.run(stored(folder / "index")) == 0, 30)
     assert "PUT" in call(two, "POST", "/classifiers/bad/retrain", status=409)["error"]
     refused = classify(two, 409, inputs="a", classifier="bad")
     assert "not trained yet" in refused["error"]
@@ -151,7 +147,7 @@ def test_another_replica_shows_and_ends_a_job(
     before = outcomes(one, "cancelled")
     call(two, "DELETE", "/classifiers/long", status=204)
     call(one, "GET", "/classifiers/long", status=404)
-    assert stored(folder / "index") == 0
+    assert asyncio.run(stored(folder / "index")) == 0
     for _ in range(300):
         if outcomes(one, "cancelled") > before:
             break
@@ -192,11 +188,11 @@ def test_another_replica_takes_over_the_training_of_a_killed_one(
     assert outcomes(two, "lost") == 1
     assert "job_resumed" in two.log.read_text()
     # the deletion of the examples follows the end of the job
-    wait_until(lambda: stored(folder / "index") == 0, 30)
+    wait_until(lambda: asyncio.run(stored(folder / "index")) == 0, 30)
 
 
 # the last test of this file: it ends the other replica of the pair
-def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
+async def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
     pair: tuple[Server, Server], long: dict[str, Any], folder: Path
 ) -> None:
     two = pair[1]
@@ -204,7 +200,7 @@ def test_a_replica_that_is_shut_down_leaves_its_job_to_others(
     until(two, "left", lambda said: said["training"]["stage"] == "embedding")
     two.process.send_signal(signal.SIGTERM)
     assert two.process.wait(60) == 0
-    job, blob = asyncio.run(held(folder / "index", "left"))
+    job, blob = await held(folder / "index", "left")
     assert job.state == "left"
     assert Examples.from_bytes(blob).inputs == long["inputs"]
     assert "Traceback" not in two.log.read_text()

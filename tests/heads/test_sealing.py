@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from pathlib import Path
 from typing import Any
@@ -70,34 +69,28 @@ def test_a_head_of_a_former_version_has_no_checksum() -> None:
     assert network.unsealed({**ROW, "report": json.dumps(REPORT)}) == REPORT
 
 
-def test_a_damaged_label_is_reported(tmp_path: Path) -> None:
-    async def run() -> None:
-        heads = Heads(await connect(str(tmp_path)), "classifiers", "classifier")
-        head = Head("kind", "12ab", "34cd", ["sport", "wetter"], REPORT, NETWORK)
-        await heads.put(head, Examples(["a", "b"], [["sport"], ["wetter"]]))
-        stored = await heads.get("kind")
-        assert stored.report == REPORT | {"history": []}
-        await heads._table.change(sql.compare("name", "=", "kind"), labels=["spoxt", "wetter"])
-        fresh = Heads(await connect(str(tmp_path)), "classifiers", "classifier")
-        with pytest.raises(StoreError, match="damaged: train it again"):
-            await fresh.get("kind")
-        # it can be trained again
-        assert (await fresh.put(head, Examples(["a"], [["sport"]]))).report["history"] == []
-        assert (await fresh.get("kind")).labels == ["sport", "wetter"]
-
-    asyncio.run(run())
+async def test_a_damaged_label_is_reported(tmp_path: Path) -> None:
+    heads = Heads(await connect(str(tmp_path)), "classifiers", "classifier")
+    head = Head("kind", "12ab", "34cd", ["sport", "wetter"], REPORT, NETWORK)
+    await heads.put(head, Examples(["a", "b"], [["sport"], ["wetter"]]))
+    stored = await heads.get("kind")
+    assert stored.report == REPORT | {"history": []}
+    await heads._table.change(sql.compare("name", "=", "kind"), labels=["spoxt", "wetter"])
+    fresh = Heads(await connect(str(tmp_path)), "classifiers", "classifier")
+    with pytest.raises(StoreError, match="damaged: train it again"):
+        await fresh.get("kind")
+    # it can be trained again
+    assert (await fresh.put(head, Examples(["a"], [["sport"]]))).report["history"] == []
+    assert (await fresh.get("kind")).labels == ["sport", "wetter"]
 
 
 @pytest.mark.folder
-def test_the_check_of_a_store_reports_a_damaged_label(tmp_path: Path) -> None:
-    async def run() -> list[str]:
-        heads = Heads(await connect(f"{tmp_path}/heads"), "classifiers", "classifier")
-        await heads.put(Head("kind", "12ab", "34cd", ["sport", "wetter"], REPORT, NETWORK))
-        indexes = await open_indexes(tmp_path)
-        sound = await check(indexes, tmp_path, None)
-        assert [str(finding) for finding in sound.findings] == []
-        await heads._table.change(sql.compare("name", "=", "kind"), labels=["spoxt", "wetter"])
-        report = await check(indexes, tmp_path, None)
-        return [f"{finding.document} {finding.part}" for finding in report.findings]
-
-    assert asyncio.run(run()) == ["kind report"]
+async def test_the_check_of_a_store_reports_a_damaged_label(tmp_path: Path) -> None:
+    heads = Heads(await connect(f"{tmp_path}/heads"), "classifiers", "classifier")
+    await heads.put(Head("kind", "12ab", "34cd", ["sport", "wetter"], REPORT, NETWORK))
+    indexes = await open_indexes(tmp_path)
+    sound = await check(indexes, tmp_path, None)
+    assert [str(finding) for finding in sound.findings] == []
+    await heads._table.change(sql.compare("name", "=", "kind"), labels=["spoxt", "wetter"])
+    report = await check(indexes, tmp_path, None)
+    assert [f"{finding.document} {finding.part}" for finding in report.findings] == ["kind report"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from itertools import accumulate
 from pathlib import Path
 
@@ -17,7 +16,7 @@ from tests.index.graphs import filled
 from tests.index.processes import Replicas, record
 
 
-def test_memory_is_reserved_before_texts_are_read(
+async def test_memory_is_reserved_before_texts_are_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reserved: list[int] = []
@@ -34,46 +33,40 @@ def test_memory_is_reserved_before_texts_are_read(
     monkeypatch.setattr(sources, "CHUNK", 2)
     monkeypatch.setattr(sources, "read", noted)
 
-    async def run() -> None:
-        _, index = await filled(tmp_path, {"a": set(), "b": set(), "c": set()}, {})
-        texts, vectors = await sources.documents(index, ["c", "a", "b"], reserve=reserved.append)
-        assert texts == ["Text."] * 3
-        assert vectors.shape == (3, 2)
-        with pytest.raises(OverloadedError):
-            await sources.documents(index, ["a"], reserve=full)
-
-    asyncio.run(run())
+    _, index = await filled(tmp_path, {"a": set(), "b": set(), "c": set()}, {})
+    texts, vectors = await sources.documents(index, ["c", "a", "b"], reserve=reserved.append)
+    assert texts == ["Text."] * 3
+    assert vectors.shape == (3, 2)
+    with pytest.raises(OverloadedError):
+        await sources.documents(index, ["a"], reserve=full)
     # the characters of all texts so far; nothing is read without room
     assert list(accumulate(reserved)) == [10, 15]
     assert read == [1, 2]
 
 
-def test_a_document_that_is_deleted_between_two_reads_is_left_out(
+async def test_a_document_that_is_deleted_between_two_reads_is_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reading = sources.named
 
-    async def run() -> None:
-        indexes = await Replicas(tmp_path).open("a")
-        await indexes.create("x", {})
-        index = await indexes.open("x")
-        names = ["a1", "a2", "b1", "b2", "gone"]
-        labelled = [Labelled("x", name, [name[0]], 1.0) for name in names]
+    indexes = await Replicas(tmp_path).open("a")
+    await indexes.create("x", {})
+    index = await indexes.open("x")
+    names = ["a1", "a2", "b1", "b2", "gone"]
+    labelled = [Labelled("x", name, [name[0]], 1.0) for name in names]
 
-        async def named(index: Index, ids: list[str], columns: list[str]) -> object:
-            found = await reading(index, ids, columns)
-            await commits.delete_everywhere(indexes, "x", index.identity.uid, ["gone"])
-            return found
+    async def named(index: Index, ids: list[str], columns: list[str]) -> object:
+        found = await reading(index, ids, columns)
+        await commits.delete_everywhere(indexes, "x", index.identity.uid, ["gone"])
+        return found
 
-        monkeypatch.setattr(sources, "named", named)
-        for strict in (False, True):
-            await index.put([record(name, f"The text {name}.") for name in names])
-            if strict:
-                with pytest.raises(InvalidError, match=r"1 of 5 are not in .* at position 4"):
-                    await sources.documents(index, names)
-                continue
-            examples, vectors = await sources.gather(indexes, None, labelled)
-            assert examples.inputs == [f"The text {name}." for name in names[:-1]]
-            assert (examples.labels, len(vectors)) == ([["a"], ["a"], ["b"], ["b"]], 4)
-
-    asyncio.run(run())
+    monkeypatch.setattr(sources, "named", named)
+    for strict in (False, True):
+        await index.put([record(name, f"The text {name}.") for name in names])
+        if strict:
+            with pytest.raises(InvalidError, match=r"1 of 5 are not in .* at position 4"):
+                await sources.documents(index, names)
+            continue
+        examples, vectors = await sources.gather(indexes, None, labelled)
+        assert examples.inputs == [f"The text {name}." for name in names[:-1]]
+        assert (examples.labels, len(vectors)) == ([["a"], ["a"], ["b"], ["b"]], 4)

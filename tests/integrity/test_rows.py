@@ -54,62 +54,58 @@ async def answers(index: Index, mode: str, limit: int) -> list[str]:
 
 
 @pytest.mark.parametrize(("part", "column", "value"), DAMAGES, ids=[d[1] for d in DAMAGES])
-def test_a_damaged_row_is_not_served_but_named(
+async def test_a_damaged_row_is_not_served_but_named(
     store: Path, tmp_path: Path, part: str, column: str, value: str
 ) -> None:
     root = stores.copy(store, tmp_path / "copy")
 
-    async def scenario() -> None:
-        sound = await (await stores.open_indexes(root)).open("x")
-        for limit in (20, 50):
-            assert NAME in await answers(sound, "cosine", limit)
-        assert NAME in await kept(sound, {NAME: TEXT})
-        index = await damaged(root, column, value)
-        seen: list[int] = []
-        index = Index(index.table, index.schema, index.identity, index.vocabulary, seen.append)
-        assert await stores.wrong_answers(index, stores.names("x")) == []
-        assert seen
-        if part != "windows":
-            with pytest.raises(DamagedError):
-                await index.get(NAME)
-        if part in ("vector", "head", "state"):
-            for mode in ("cosine", "words", "hybrid"):
-                # small limits read titles with the vectors, large ones do not
-                for limit in (20, 50):
-                    assert NAME not in await answers(index, mode, limit)
-        if part in ("vector", "windows", "text"):
-            assert NAME not in await kept(index, {NAME: TEXT})
-            assert NAME not in await kept(index, {NAME: LATER})
-        if part == "windows":
-            with pytest.raises(DamagedError):
-                await documents.windows_of(index, NAME)
-        if part in ("vector", "text"):
-            with pytest.raises(DamagedError):
-                await sources.documents(index, [NAME])
+    sound = await (await stores.open_indexes(root)).open("x")
+    for limit in (20, 50):
+        assert NAME in await answers(sound, "cosine", limit)
+    assert NAME in await kept(sound, {NAME: TEXT})
+    index = await damaged(root, column, value)
+    seen: list[int] = []
+    index = Index(index.table, index.schema, index.identity, index.vocabulary, seen.append)
+    assert await stores.wrong_answers(index, stores.names("x")) == []
+    assert seen
+    if part != "windows":
+        with pytest.raises(DamagedError):
+            await index.get(NAME)
+    if part in ("vector", "head", "state"):
+        for mode in ("cosine", "words", "hybrid"):
+            # small limits read titles with the vectors, large ones do not
+            for limit in (20, 50):
+                assert NAME not in await answers(index, mode, limit)
+    if part in ("vector", "windows", "text"):
+        assert NAME not in await kept(index, {NAME: TEXT})
+        assert NAME not in await kept(index, {NAME: LATER})
+    if part == "windows":
+        with pytest.raises(DamagedError):
+            await documents.windows_of(index, NAME)
+    if part in ("vector", "text"):
+        with pytest.raises(DamagedError):
+            await sources.documents(index, [NAME])
 
-        report = await stores.checked(root, "x")
-        assert [(f.document, f.part) for f in report.findings] == [(NAME, part)]
-        await index.put([stores.record(NAME)])
-        assert (await stores.checked(root, "x")).findings == []
-        assert (await index.get(NAME)).text == TEXT
-        assert (await documents.windows_of(index, NAME)).ends[-1] == len(TEXT)
-
-    stores.run(scenario())
+    report = await stores.checked(root, "x")
+    assert [(f.document, f.part) for f in report.findings] == [(NAME, part)]
+    await index.put([stores.record(NAME)])
+    assert (await stores.checked(root, "x")).findings == []
+    assert (await index.get(NAME)).text == TEXT
+    assert (await documents.windows_of(index, NAME)).ends[-1] == len(TEXT)
 
 
 @pytest.mark.parametrize("mode", ["cosine", "words"])
-def test_a_damaged_hit_leaves_its_place_to_the_next(store: Path, tmp_path: Path, mode: str) -> None:
+async def test_a_damaged_hit_leaves_its_place_to_the_next(
+    store: Path, tmp_path: Path, mode: str
+) -> None:
     root = stores.copy(store, tmp_path / "copy")
 
-    async def scenario() -> None:
-        order = await answers(await (await stores.open_indexes(root)).open("x"), mode, 19)
-        assert NAME in order
-        index = await damaged(root, "title", "'another title'")
-        sound = [name for name in order if name != NAME]
-        for limit in range(1, 19):
-            assert await answers(index, mode, limit) == sound[:limit]
-
-    stores.run(scenario())
+    order = await answers(await (await stores.open_indexes(root)).open("x"), mode, 19)
+    assert NAME in order
+    index = await damaged(root, "title", "'another title'")
+    sound = [name for name in order if name != NAME]
+    for limit in range(1, 19):
+        assert await answers(index, mode, limit) == sound[:limit]
 
 
 def test_every_bit_of_a_row_is_covered() -> None:
@@ -135,44 +131,38 @@ def test_every_bit_of_a_row_is_covered() -> None:
 
 @pytest.mark.parametrize("column", ["id", "links"])
 @pytest.mark.parametrize(("value", "named"), [("a''b", True), ("a\\'b", True), ("a'b\\", False)])
-def test_the_check_names_documents_that_former_versions_may_have_confused(
+async def test_the_check_names_documents_that_former_versions_may_have_confused(
     store: Path, tmp_path: Path, column: str, value: str, named: bool
 ) -> None:
     root = stores.copy(store, tmp_path / "copy")
 
-    async def scenario() -> None:
-        index = await (await stores.open_indexes(root)).open("x")
-        name = value if column == "id" else "plain"
-        links = [value] if column == "links" else []
-        await index.put([replace(stores.record(name), links=links)])
-        report = await stores.checked(root, "x")
-        assert report.findings == []
-        assert [one.document for one in report.quoted] == ([name] if named else [])
-        # what is deleted cannot be written again
-        await index.tombstone({name: microseconds() + 1_000_000})
-        assert (await stores.checked(root, "x")).quoted == []
-
-    stores.run(scenario())
+    index = await (await stores.open_indexes(root)).open("x")
+    name = value if column == "id" else "plain"
+    links = [value] if column == "links" else []
+    await index.put([replace(stores.record(name), links=links)])
+    report = await stores.checked(root, "x")
+    assert report.findings == []
+    assert [one.document for one in report.quoted] == ([name] if named else [])
+    # what is deleted cannot be written again
+    await index.tombstone({name: microseconds() + 1_000_000})
+    assert (await stores.checked(root, "x")).quoted == []
 
 
-def test_a_row_of_a_version_without_checksums_is_served_and_counts_as_unverified(
+async def test_a_row_of_a_version_without_checksums_is_served_and_counts_as_unverified(
     store: Path, tmp_path: Path
 ) -> None:
     root = stores.copy(store, tmp_path / "copy")
 
-    async def scenario() -> None:
-        index = await (await stores.open_indexes(root)).open("x")
-        where = f"id = '{NAME}'"
-        [row] = await index.table.query().where(where).select(["digest"]).to_list()
-        await index.table.update({"digest": row["digest"][:32]}, where=where)
-        assert (await index.get(NAME)).text == TEXT
-        assert NAME in await answers(index, "cosine", 20)
-        report = await stores.checked(root, "x")
-        assert (report.unverified, report.findings) == (1, [])
-        await index.put([stores.record(NAME)])
-        assert (await stores.checked(root, "x")).unverified == 0
-
-    stores.run(scenario())
+    index = await (await stores.open_indexes(root)).open("x")
+    where = f"id = '{NAME}'"
+    [row] = await index.table.query().where(where).select(["digest"]).to_list()
+    await index.table.update({"digest": row["digest"][:32]}, where=where)
+    assert (await index.get(NAME)).text == TEXT
+    assert NAME in await answers(index, "cosine", 20)
+    report = await stores.checked(root, "x")
+    assert (report.unverified, report.findings) == (1, [])
+    await index.put([stores.record(NAME)])
+    assert (await stores.checked(root, "x")).unverified == 0
 
 
 def flip(file: Path, draw: np.random.Generator) -> None:

@@ -47,68 +47,61 @@ def test_an_archive_of_each_format_exists() -> None:
     assert {path.name.removesuffix(".tar.gz") for path in ARCHIVES} == UNVERIFIED.keys()
 
 
-def test_a_former_store_is_read_searched_and_written(stored: tuple[str, Path]) -> None:
+async def test_a_former_store_is_read_searched_and_written(stored: tuple[str, Path]) -> None:
     name, root = stored
 
-    async def scenario() -> None:
-        indexes = await opened(root)
-        index = await indexes.open("papers")
-        assert await index.count() == 7
-        for number in range(7):
-            given = make.record(number)
-            held = await index.get(given.id)
-            assert (held.text, held.title, held.links) == (given.text, given.title, given.links)
-            assert np.array_equal(held.vector, given.encoding.vector)
-            windows = await documents.windows_of(index, given.id)
-            assert np.array_equal(windows.vectors, given.encoding.windows.astype("<f2"))
-        query = Query(make.vector(make.record(3).text), make.record(3).text)
-        [first, *_] = await search.cosine(index, query, 7, None)
-        assert (first.id, first.title) == ("d3", "Title 3")
-        assert {hit.id for hit in await search.words(index, query, 7, None)} >= {"d3"}
-        drafts = Condition.model_validate({"field": "draft", "eq": True})
-        where = compile_filter(drafts, index.identity.fields)
-        held_ids = {hit.id for hit in await search.hybrid(index, query, 7, where)}
-        assert held_ids == {"d0", "d2", "d4", "d6"}
-        assert list(await kept(index, {"d1": make.record(1).text, "d2": "other"})) == ["d1"]
+    indexes = await opened(root)
+    index = await indexes.open("papers")
+    assert await index.count() == 7
+    for number in range(7):
+        given = make.record(number)
+        held = await index.get(given.id)
+        assert (held.text, held.title, held.links) == (given.text, given.title, given.links)
+        assert np.array_equal(held.vector, given.encoding.vector)
+        windows = await documents.windows_of(index, given.id)
+        assert np.array_equal(windows.vectors, given.encoding.windows.astype("<f2"))
+    query = Query(make.vector(make.record(3).text), make.record(3).text)
+    [first, *_] = await search.cosine(index, query, 7, None)
+    assert (first.id, first.title) == ("d3", "Title 3")
+    assert {hit.id for hit in await search.words(index, query, 7, None)} >= {"d3"}
+    drafts = Condition.model_validate({"field": "draft", "eq": True})
+    where = compile_filter(drafts, index.identity.fields)
+    held_ids = {hit.id for hit in await search.hybrid(index, query, 7, where)}
+    assert held_ids == {"d0", "d2", "d4", "d6"}
+    assert list(await kept(index, {"d1": make.record(1).text, "d2": "other"})) == ["d1"]
 
-        heads = Heads(await connect(f"{root}/heads"), "classifiers", "classifier")
-        head = await heads.get("kind")
-        assert (head.labels, head.network.shape) == (["a", "b"], (make.DIMENSIONS, 2))
-        assert (await heads.examples("kind")).inputs == ["one", "two"]
+    heads = Heads(await connect(f"{root}/heads"), "classifiers", "classifier")
+    head = await heads.get("kind")
+    assert (head.labels, head.network.shape) == (["a", "b"], (make.DIMENSIONS, 2))
+    assert (await heads.examples("kind")).inputs == ["one", "two"]
 
-        report = await check(indexes, root, None)
-        assert [str(finding) for finding in report.findings] == []
-        assert report.unverified == UNVERIFIED[name]
-        await index.put([make.record(1), make.record(9)])
-        assert (await index.get("d9")).text == make.record(9).text
-        report = await check(indexes, root, None)
-        assert report.unverified == max(UNVERIFIED[name] - 1, 0)
-
-    stores.run(scenario())
+    report = await check(indexes, root, None)
+    assert [str(finding) for finding in report.findings] == []
+    assert report.unverified == UNVERIFIED[name]
+    await index.put([make.record(1), make.record(9)])
+    assert (await index.get("d9")).text == make.record(9).text
+    report = await check(indexes, root, None)
+    assert report.unverified == max(UNVERIFIED[name] - 1, 0)
 
 
-def test_damage_to_a_former_store_is_named(stored: tuple[str, Path]) -> None:
+async def test_damage_to_a_former_store_is_named(stored: tuple[str, Path]) -> None:
     _, root = stored
 
-    async def scenario() -> None:
-        index = await (await opened(root)).open("papers")
-        await index.table.update({"text": "damaged"}, where="id = 'd4'")
-        found = (await check(await opened(root), root, "papers")).findings
-        assert [finding.document for finding in found] == ["d4"]
-
-    stores.run(scenario())
+    index = await (await opened(root)).open("papers")
+    await index.table.update({"text": "damaged"}, where="id = 'd4'")
+    found = (await check(await opened(root), root, "papers")).findings
+    assert [finding.document for finding in found] == ["d4"]
 
 
-def test_a_former_store_is_embedded_again_for_another_bundle(stored: tuple[str, Path]) -> None:
+async def test_a_former_store_is_embedded_again_for_another_bundle(
+    stored: tuple[str, Path],
+) -> None:
     _, root = stored
 
-    async def scenario() -> None:
-        indexes = await opened(root, "b" * 64)
-        follower = Follower(indexes, lambda _: embed, lambda *_: None, lambda _: None)
-        index = await follower.build("papers")
-        assert await index.count() == 7
-        assert (await index.get("d3")).text == make.record(3).text
-        report = await check(indexes, root, "papers")
-        assert report.findings == []
-
-    stores.run(scenario())
+    indexes = await opened(root, "b" * 64)
+    follower = Follower(indexes, lambda _: embed, lambda *_: None, lambda _: None)
+    index = await follower.build("papers")
+    assert await index.count() == 7
+    assert (await index.get("d3")).text == make.record(3).text
+    report = await check(indexes, root, "papers")
+    assert report.findings == []

@@ -59,7 +59,7 @@ CASES = [
 
 
 @pytest.mark.parametrize(("kind", "damage"), CASES)
-def test_a_damaged_file_affects_one_index_and_is_named_if_rows_are_lost(
+async def test_a_damaged_file_affects_one_index_and_is_named_if_rows_are_lost(
     store: Path, tmp_path: Path, kind: str, damage: Callable[[Path], None]
 ) -> None:
     root = stores.copy(store, tmp_path / "copy")
@@ -68,22 +68,19 @@ def test_a_damaged_file_affects_one_index_and_is_named_if_rows_are_lost(
     pattern, which = KINDS[kind]
     damage(sorted(root.glob(pattern))[which])
 
-    async def scenario() -> None:
-        process = Process(root, model=stores.MODEL)
-        indexes = await process.open()
-        other = await indexes.open("y")
-        assert await stores.wrong_in_sound(other) == []
-        refused: Exception | None = None
-        try:
-            index = await indexes.open("x")
-            whole = await stores.wrong_in_sound(index) == []
-        except Exception as error:  # noqa: BLE001 LanceDB panics on some damage
-            refused, whole = error, False
-        else:
-            assert await stores.wrong_answers(index, stores.names("x")) == []
-        assert refused is None or isinstance(refused, StoreError) or lance_fault(refused)
-        if not whole and "_indices" not in pattern:
-            assert (await stores.checked(root, "x")).findings
-        process.volume.close()
-
-    stores.run(scenario())
+    process = Process(root, model=stores.MODEL)
+    indexes = await process.open()
+    other = await indexes.open("y")
+    assert await stores.wrong_in_sound(other) == []
+    refused: Exception | None = None
+    try:
+        index = await indexes.open("x")
+        whole = await stores.wrong_in_sound(index) == []
+    except Exception as error:  # noqa: BLE001 LanceDB panics on some damage
+        refused, whole = error, False
+    else:
+        assert await stores.wrong_answers(index, stores.names("x")) == []
+    assert refused is None or isinstance(refused, StoreError) or lance_fault(refused)
+    if not whole and "_indices" not in pattern:
+        assert (await stores.checked(root, "x")).findings
+    process.volume.close()

@@ -43,70 +43,65 @@ def ids(found: list[Found]) -> list[str]:
     ("column", "value"),
     [("window_ends", "[1, 2]"), ("text", "'another'"), ("vector", str([0.35] * 8))],
 )
-def test_damaged_rows_are_not_served(store: Path, tmp_path: Path, column: str, value: str) -> None:
+async def test_damaged_rows_are_not_served(
+    store: Path, tmp_path: Path, column: str, value: str
+) -> None:
     root = stores.copy(store, tmp_path / "copy")
 
-    async def scenario() -> None:
-        index = await (await stores.open_indexes(root)).open("x")
-        query = await window_of(index, "x-3")
-        sound = {mode: ids(await search(index, query, mode, FORM, None)) for mode in MODES}
-        await index.table.update(updates_sql={column: value}, where="id = 'x-3'")
-        for mode in MODES:
-            assert "x-3" in sound[mode]
-            seen: list[int] = []
-            index = Index(index.table, index.schema, index.identity, index.vocabulary, seen.append)
-            found = ids(await search(index, query, mode, FORM, None))
-            # damage can cost the row its place among candidates, which are not read
-            assert seen or column == "text"
-            assert set(found) == set(sound[mode]) - {"x-3"}
-
-    stores.run(scenario())
+    index = await (await stores.open_indexes(root)).open("x")
+    query = await window_of(index, "x-3")
+    sound = {mode: ids(await search(index, query, mode, FORM, None)) for mode in MODES}
+    await index.table.update(updates_sql={column: value}, where="id = 'x-3'")
+    for mode in MODES:
+        assert "x-3" in sound[mode]
+        seen: list[int] = []
+        index = Index(index.table, index.schema, index.identity, index.vocabulary, seen.append)
+        found = ids(await search(index, query, mode, FORM, None))
+        # damage can cost the row its place among candidates, which are not read
+        assert seen or column == "text"
+        assert set(found) == set(sound[mode]) - {"x-3"}
 
 
-def test_an_index_of_windows_follows_writes_and_deletions(
+async def test_an_index_of_windows_follows_writes_and_deletions(
     store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     root = stores.copy(store, tmp_path / "copy")
     monkeypatch.setattr(maintenance, "WINDOW_INDEX_WINDOWS", 4)
 
-    async def scenario() -> None:
-        indexes = await stores.open_indexes(root)
-        index = await indexes.open("x")
-        before = await search(index, await window_of(index, "x-3"), "cosine", FORM, None)
-        assert before[0].id == "x-3"
-        assert before[0].passages[0].cosine == pytest.approx(1, abs=1e-3)
+    indexes = await stores.open_indexes(root)
+    index = await indexes.open("x")
+    before = await search(index, await window_of(index, "x-3"), "cosine", FORM, None)
+    assert before[0].id == "x-3"
+    assert before[0].passages[0].cosine == pytest.approx(1, abs=1e-3)
+    await maintenance.optimize(index.table)
+    assert "windows" in [built.columns[0] for built in await index.table.list_indices()]
+    after = await search(index, await window_of(index, "x-3"), "cosine", FORM, None)
+    assert after == before
+
+    query = await window_of(index, "x-4")
+    await index.put([stores.record("later", stores.text_of("x-4"))])
+    await commits.delete_everywhere(indexes, "x", index.identity.uid, ["x-4"])
+    for _ in range(2):
+        found = await search(index, query, "cosine", FORM, None)
+        assert found[0].id == "later"
+        assert "x-4" not in ids(found)
         await maintenance.optimize(index.table)
-        assert "windows" in [built.columns[0] for built in await index.table.list_indices()]
-        after = await search(index, await window_of(index, "x-3"), "cosine", FORM, None)
-        assert after == before
-
-        query = await window_of(index, "x-4")
-        await index.put([stores.record("later", stores.text_of("x-4"))])
-        await commits.delete_everywhere(indexes, "x", index.identity.uid, ["x-4"])
-        for _ in range(2):
-            found = await search(index, query, "cosine", FORM, None)
-            assert found[0].id == "later"
-            assert "x-4" not in ids(found)
-            await maintenance.optimize(index.table)
-
-    stores.run(scenario())
 
 
-def test_the_cosine_of_a_document_is_the_same_among_any_others(store: Path, tmp_path: Path) -> None:
+async def test_the_cosine_of_a_document_is_the_same_among_any_others(
+    store: Path, tmp_path: Path
+) -> None:
     root = stores.copy(store, tmp_path / "copy")
 
-    async def scenario() -> None:
-        index = await (await stores.open_indexes(root)).open("x")
-        query = await window_of(index, "x-3")
-        cosines: dict[str, set[float]] = {}
-        for documents in range(1, 20):
-            form = Form(documents, 3, 60)
-            for one in await search(index, query, "cosine", form, None):
-                cosines.setdefault(one.id, set()).add(one.cosine)
-        assert len(cosines) > 10
-        assert {len(found) for found in cosines.values()} == {1}
-
-    stores.run(scenario())
+    index = await (await stores.open_indexes(root)).open("x")
+    query = await window_of(index, "x-3")
+    cosines: dict[str, set[float]] = {}
+    for documents in range(1, 20):
+        form = Form(documents, 3, 60)
+        for one in await search(index, query, "cosine", form, None):
+            cosines.setdefault(one.id, set()).add(one.cosine)
+    assert len(cosines) > 10
+    assert {len(found) for found in cosines.values()} == {1}
 
 
 def extract(archive: str, folder: Path) -> None:
@@ -115,7 +110,7 @@ def extract(archive: str, folder: Path) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_row_that_moved_is_found_beside_one_that_contradicts_itself(
+async def test_a_row_that_moved_is_found_beside_one_that_contradicts_itself(
     tmp_path: Path, mode: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     extract("0.1-plain", tmp_path)
@@ -129,65 +124,56 @@ def test_a_row_that_moved_is_found_beside_one_that_contradicts_itself(
         moved.append(found["id"][0].as_py())
         return found.slice(1)
 
-    async def scenario() -> None:
-        index = await (await stores.open_indexes(tmp_path)).open("papers")
-        own = make.record(3)
-        query = Query(own.encoding.windows[1], own.text)
-        sound = ids(await search(index, query, mode, FORM, None))
-        await index.table.update(updates_sql={"window_ends": "[1, 2, 3, 4, 5]"}, where="id = 'd5'")
-        monkeypatch.setattr(passages, "take", later)
-        found = ids(await search(index, query, mode, FORM, None))
-        assert sorted(found) == sorted(set(sound) - {"d5"})
-        assert set(moved) & set(found)
-
-    stores.run(scenario())
+    index = await (await stores.open_indexes(tmp_path)).open("papers")
+    own = make.record(3)
+    query = Query(own.encoding.windows[1], own.text)
+    sound = ids(await search(index, query, mode, FORM, None))
+    await index.table.update(updates_sql={"window_ends": "[1, 2, 3, 4, 5]"}, where="id = 'd5'")
+    monkeypatch.setattr(passages, "take", later)
+    found = ids(await search(index, query, mode, FORM, None))
+    assert sorted(found) == sorted(set(sound) - {"d5"})
+    assert set(moved) & set(found)
 
 
 @pytest.mark.parametrize("mode", ["cosine", "words", "hybrid"])
 @pytest.mark.parametrize("archive", ["0.1-plain", "0.1-checksums"])
-def test_a_damaged_row_of_an_earlier_version_is_left_out(
+async def test_a_damaged_row_of_an_earlier_version_is_left_out(
     tmp_path: Path, archive: str, mode: Any
 ) -> None:
     extract(archive, tmp_path)
 
-    async def scenario() -> None:
-        index = await (await stores.open_indexes(tmp_path)).open("papers")
-        own = make.record(3)
-        query = Query(own.encoding.windows[1], own.text)
-        sound = ids(await search(index, query, mode, FORM, None))
-        assert "d5" in sound
-        # more windows than the row has vectors
-        await index.table.update(updates_sql={"window_ends": "[1, 2, 3, 4, 5]"}, where="id = 'd5'")
-        found = ids(await search(index, query, mode, FORM, None))
-        assert sorted(found) == sorted(set(sound) - {"d5"})
-
-    stores.run(scenario())
+    index = await (await stores.open_indexes(tmp_path)).open("papers")
+    own = make.record(3)
+    query = Query(own.encoding.windows[1], own.text)
+    sound = ids(await search(index, query, mode, FORM, None))
+    assert "d5" in sound
+    # more windows than the row has vectors
+    await index.table.update(updates_sql={"window_ends": "[1, 2, 3, 4, 5]"}, where="id = 'd5'")
+    found = ids(await search(index, query, mode, FORM, None))
+    assert sorted(found) == sorted(set(sound) - {"d5"})
 
 
 @pytest.mark.parametrize("archive", ["0.1-plain", "0.1-checksums"])
-def test_an_index_of_an_earlier_version_is_searched(tmp_path: Path, archive: str) -> None:
+async def test_an_index_of_an_earlier_version_is_searched(tmp_path: Path, archive: str) -> None:
     extract(archive, tmp_path)
 
-    async def scenario() -> None:
-        index = await (await stores.open_indexes(tmp_path)).open("papers")
-        assert not windows_searchable(index.schema)
-        own = make.record(3)
-        query = Query(own.encoding.windows[1], own.text)
-        drafts = Condition.model_validate({"field": "draft", "eq": False})
-        where = compile_filter(drafts, index.identity.fields)
-        for mode in ("cosine", "hybrid"):
-            found = await search(index, query, mode, FORM, where)
-            assert sorted(ids(found)) == ["d1", "d3", "d5"]
-            assert found[0].id == "d3"
-            best = found[0].passages[0]
-            assert (best.start, best.end) == (20, len(own.text))
-            assert best.cosine == pytest.approx(1, abs=1e-3)
-        await index.put([make.record(9)])
-        await maintenance.optimize(index.table)
-        windows = await windows_of(index, "d9")
-        assert np.array_equal(windows.vectors, make.record(9).encoding.windows.astype("<f2"))
-
-    stores.run(scenario())
+    index = await (await stores.open_indexes(tmp_path)).open("papers")
+    assert not windows_searchable(index.schema)
+    own = make.record(3)
+    query = Query(own.encoding.windows[1], own.text)
+    drafts = Condition.model_validate({"field": "draft", "eq": False})
+    where = compile_filter(drafts, index.identity.fields)
+    for mode in ("cosine", "hybrid"):
+        found = await search(index, query, mode, FORM, where)
+        assert sorted(ids(found)) == ["d1", "d3", "d5"]
+        assert found[0].id == "d3"
+        best = found[0].passages[0]
+        assert (best.start, best.end) == (20, len(own.text))
+        assert best.cosine == pytest.approx(1, abs=1e-3)
+    await index.put([make.record(9)])
+    await maintenance.optimize(index.table)
+    windows = await windows_of(index, "d9")
+    assert np.array_equal(windows.vectors, make.record(9).encoding.windows.astype("<f2"))
 
 
 def test_both_forms_of_the_column_have_the_same_bytes() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from typing import Any
 
@@ -78,7 +77,7 @@ def test_without_keys_nobody_writes() -> None:
     assert not writing & offered(Caller(app, {})).keys()
 
 
-def test_a_tool_has_the_key_and_the_deadline_of_its_request() -> None:
+async def test_a_tool_has_the_key_and_the_deadline_of_its_request() -> None:
     seen: dict[str, Any] = {}
 
     async def app(scope: Any, _: Any, send: Any) -> None:
@@ -87,7 +86,7 @@ def test_a_tool_has_the_key_and_the_deadline_of_its_request() -> None:
         await send({"type": "http.response.body", "body": b"{}"})
 
     own = {KEY: "reader", RIGHTS: Rights({}), "docsplit.deadline": 7.0, "method": "POST"}
-    asyncio.run(Caller(app, own).get("indexes", "a b"))
+    await Caller(app, own).get("indexes", "a b")
     assert {name: seen[name] for name in (KEY, RIGHTS, "docsplit.deadline")} == {
         name: own[name] for name in (KEY, RIGHTS, "docsplit.deadline")
     }
