@@ -265,7 +265,7 @@ def test_a_bundle_beyond_the_memory_is_refused_before_it_is_loaded(both: tuple[s
         asyncio.run(encoders.running(encoders.named("other")))
 
 
-def test_an_engine_that_does_not_start_is_tried_once(
+async def test_an_engine_that_does_not_start_is_tried_once(
     monkeypatch: pytest.MonkeyPatch, both: tuple[str, str]
 ) -> None:
     encoders = opened(*both).encoders
@@ -278,13 +278,10 @@ def test_an_engine_that_does_not_start_is_tried_once(
 
     monkeypatch.setattr(chosen, "_build", build)
 
-    async def ask() -> None:
-        asked = [encoders.running(chosen) for _ in range(3)]
-        outcomes = await asyncio.gather(*asked, return_exceptions=True)
-        assert [type(outcome) for outcome in outcomes] == [ModelUnusableError] * 3
-        with pytest.raises(ModelUnusableError):
-            await encoders.running(chosen)
-
-    asyncio.run(ask())
+    asked = [encoders.running(chosen) for _ in range(3)]
+    outcomes = await asyncio.gather(*asked, return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes] == [ModelUnusableError] * 3
+    with pytest.raises(ModelUnusableError):
+        await encoders.running(chosen)
     assert tries == ["other"]
     assert chosen.failed

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import httpx
@@ -51,7 +52,7 @@ def test_the_process_layer_is_bounded_and_evicts_the_least_used() -> None:
     assert cache.held_bytes <= 4 * (WIDE * 4 + 450)
 
 
-def test_identical_windows_in_flight_are_computed_once() -> None:
+async def test_identical_windows_in_flight_are_computed_once() -> None:
     calls: list[list[bytes]] = []
 
     async def compute(keys: Sequence[bytes]) -> Vectors:
@@ -59,21 +60,18 @@ def test_identical_windows_in_flight_are_computed_once() -> None:
         await asyncio.sleep(0.05)
         return rows(keys)
 
-    async def scenario() -> None:
-        cache = Cache(ProcessCache(0))
-        first, second = await asyncio.gather(
-            cache.get([b"1", b"2", b"2"], compute), cache.get([b"2", b"3"], compute)
-        )
-        assert second[b"2"][1] is Source.FLIGHT
-        assert first[b"2"][0].tolist() == second[b"2"][0].tolist() == vector(2).tolist()
-        await cache.get([b"2"], compute)
-
-    asyncio.run(scenario())
+    cache = Cache(ProcessCache(0))
+    first, second = await asyncio.gather(
+        cache.get([b"1", b"2", b"2"], compute), cache.get([b"2", b"3"], compute)
+    )
+    assert second[b"2"][1] is Source.FLIGHT
+    assert first[b"2"][0].tolist() == second[b"2"][0].tolist() == vector(2).tolist()
+    await cache.get([b"2"], compute)
     # the last call is the control: nothing is in flight or kept any more
     assert calls == [[b"1", b"2"], [b"3"], [b"2"]]
 
 
-def test_a_short_request_does_not_wait_for_a_long_one() -> None:
+async def test_a_short_request_does_not_wait_for_a_long_one() -> None:
     calls: list[int] = []
     landed = asyncio.Event()
 
@@ -82,30 +80,27 @@ def test_a_short_request_does_not_wait_for_a_long_one() -> None:
         await (landed.wait() if len(keys) > 1 else asyncio.sleep(0.05))
         return rows(keys)
 
-    async def scenario() -> None:
-        cache = Cache(ProcessCache(0))
-        many = [str(number).encode() for number in range(FEW_WINDOWS + 1)]
-        long = asyncio.create_task(cache.get(many, compute))
-        await asyncio.sleep(0)
-        short, again = await asyncio.wait_for(
-            asyncio.gather(cache.get(many[:1], compute), cache.get(many[:1], compute)), 5
-        )
-        assert short[b"0"][1] is Source.ENGINE
-        assert again[b"0"][1] is Source.FLIGHT
-        assert calls == [len(many), 1]
-        # the control: five windows are more than a quarter of the long request's
-        nearly = asyncio.create_task(cache.get(many[1:6], compute))
-        await asyncio.sleep(0)
-        landed.set()
-        assert (await long)[b"0"][1] is Source.ENGINE
-        assert {source for _, source in (await nearly).values()} == {Source.FLIGHT}
-        assert calls == [len(many), 1]
-        assert not cache._flights
-
-    asyncio.run(scenario())
+    cache = Cache(ProcessCache(0))
+    many = [str(number).encode() for number in range(FEW_WINDOWS + 1)]
+    long = asyncio.create_task(cache.get(many, compute))
+    await asyncio.sleep(0)
+    short, again = await asyncio.wait_for(
+        asyncio.gather(cache.get(many[:1], compute), cache.get(many[:1], compute)), 5
+    )
+    assert short[b"0"][1] is Source.ENGINE
+    assert again[b"0"][1] is Source.FLIGHT
+    assert calls == [len(many), 1]
+    # the control: five windows are more than a quarter of the long request's
+    nearly = asyncio.create_task(cache.get(many[1:6], compute))
+    await asyncio.sleep(0)
+    landed.set()
+    assert (await long)[b"0"][1] is Source.ENGINE
+    assert {source for _, source in (await nearly).values()} == {Source.FLIGHT}
+    assert calls == [len(many), 1]
+    assert not cache._flights
 
 
-def test_a_waiting_request_takes_over_a_cancelled_computation() -> None:
+async def test_a_waiting_request_takes_over_a_cancelled_computation() -> None:
     started = 0
 
     async def compute(keys: Sequence[bytes]) -> Vectors:
@@ -115,19 +110,16 @@ def test_a_waiting_request_takes_over_a_cancelled_computation() -> None:
             await asyncio.sleep(60)
         return rows(keys)
 
-    async def scenario() -> None:
-        cache = Cache(ProcessCache(0))
-        gone = asyncio.create_task(cache.get([b"1"], compute))
-        await asyncio.sleep(0.01)
-        waiting = asyncio.create_task(cache.get([b"1"], compute))
-        await asyncio.sleep(0.01)
-        gone.cancel()
-        found = await asyncio.wait_for(waiting, 5)
-        assert found[b"1"][1] is Source.ENGINE
-        with pytest.raises(asyncio.CancelledError):
-            await gone
-
-    asyncio.run(scenario())
+    cache = Cache(ProcessCache(0))
+    gone = asyncio.create_task(cache.get([b"1"], compute))
+    await asyncio.sleep(0.01)
+    waiting = asyncio.create_task(cache.get([b"1"], compute))
+    await asyncio.sleep(0.01)
+    gone.cancel()
+    found = await asyncio.wait_for(waiting, 5)
+    assert found[b"1"][1] is Source.ENGINE
+    with pytest.raises(asyncio.CancelledError):
+        await gone
 
 
 def test_the_breaker_opens_rests_and_closes() -> None:
@@ -150,20 +142,15 @@ def test_the_breaker_opens_rests_and_closes() -> None:
     assert breaker.closed
 
 
-def with_redis(url: str, scenario: Callable[[SharedCache, list[str]], object]) -> None:
-    async def run() -> None:
-        errors: list[str] = []
-        cache = SharedCache(
-            url, prefix="t:", codec=CODEC, ttl=60, timeout=0.1, on_error=errors.append
-        )
-        try:
-            result = scenario(cache, errors)
-            if asyncio.iscoroutine(result):
-                await result
-        finally:
-            await cache.close()
-
-    asyncio.run(run())
+@asynccontextmanager
+async def shared(url: str) -> AsyncIterator[tuple[SharedCache, list[str]]]:
+    """A cache in Redis, and its errors."""
+    errors: list[str] = []
+    cache = SharedCache(url, prefix="t:", codec=CODEC, ttl=60, timeout=0.1, on_error=errors.append)
+    try:
+        yield cache, errors
+    finally:
+        await cache.close()
 
 
 async def written(cache: SharedCache, keys: list[bytes]) -> list[Vectors | None]:
@@ -175,8 +162,8 @@ async def written(cache: SharedCache, keys: list[bytes]) -> list[Vectors | None]
     raise AssertionError("the write never arrived")
 
 
-def test_redis_stores_vectors_with_an_expiry(redis_server: RedisServer) -> None:
-    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+async def test_redis_stores_vectors_with_an_expiry(redis_server: RedisServer) -> None:
+    async with shared(redis_server.url) as (cache, errors):
         assert await cache.get([b"1", b"2"]) == [None, None]
         cache.put([b"1", b"2"], rows([b"1", b"2"]))
         found = await written(cache, [b"1", b"2"])
@@ -186,27 +173,22 @@ def test_redis_stores_vectors_with_an_expiry(redis_server: RedisServer) -> None:
         assert (await cache.get([b"1"])) == [None]
         assert errors == ["damaged"]
 
-    with_redis(redis_server.url, scenario)
 
-
-def test_a_server_without_hello_serves_the_cache(tmp_path: Path) -> None:
+async def test_a_server_without_hello_serves_the_cache(tmp_path: Path) -> None:
     # as Redis before 6, and proxies that know only the older protocol
     server = RedisServer(tmp_path, "--rename-command", "HELLO", "")
     with pytest.raises(redis.ResponseError, match="HELLO"):
         redis.Redis(port=server.port, protocol=3).ping()
-
-    async def scenario(cache: SharedCache, errors: list[str]) -> None:
-        cache.put([b"1"], rows([b"1"]))
-        await written(cache, [b"1"])
-        assert errors == []
-
     try:
-        with_redis(server.url, scenario)
+        async with shared(server.url) as (cache, errors):
+            cache.put([b"1"], rows([b"1"]))
+            await written(cache, [b"1"])
+            assert errors == []
     finally:
         server.kill()
 
 
-def test_a_huge_value_or_one_of_another_type_does_not_affect_others(
+async def test_a_huge_value_or_one_of_another_type_does_not_affect_others(
     redis_server: RedisServer,
 ) -> None:
     huge = 20_000_000
@@ -215,7 +197,7 @@ def test_a_huge_value_or_one_of_another_type_does_not_affect_others(
     def sent() -> int:
         return int(client.info("stats")["total_net_output_bytes"])
 
-    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+    async with shared(redis_server.url) as (cache, errors):
         cache.put([b"1"], rows([b"1"]))
         await written(cache, [b"1"])
         client.set("t:2", bytes(huge))
@@ -230,11 +212,11 @@ def test_a_huge_value_or_one_of_another_type_does_not_affect_others(
         client.get("t:2")
         assert sent() - before > huge
 
-    with_redis(redis_server.url, scenario)
 
-
-def test_a_frozen_redis_costs_little_and_is_used_again_later(redis_server: RedisServer) -> None:
-    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+async def test_a_frozen_redis_costs_little_and_is_used_again_later(
+    redis_server: RedisServer,
+) -> None:
+    async with shared(redis_server.url) as (cache, errors):
         cache.put([b"1"], rows([b"1"]))
         await written(cache, [b"1"])
         redis_server.freeze()
@@ -247,11 +229,9 @@ def test_a_frozen_redis_costs_little_and_is_used_again_later(redis_server: Redis
         await written(cache, [b"1"])
         assert cache.healthy
 
-    with_redis(redis_server.url, scenario)
 
-
-def test_a_redis_that_is_back_is_noticed_without_requests(redis_server: RedisServer) -> None:
-    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+async def test_a_redis_that_is_back_is_noticed_without_requests(redis_server: RedisServer) -> None:
+    async with shared(redis_server.url) as (cache, errors):
         redis_server.kill()
         for _ in range(3):
             await cache.get([b"1"])
@@ -260,11 +240,9 @@ def test_a_redis_that_is_back_is_noticed_without_requests(redis_server: RedisSer
         await asyncio.to_thread(wait_until, lambda: cache.healthy, 20)
         assert set(errors) == {"read"}
 
-    with_redis(redis_server.url, scenario)
 
-
-def test_a_full_redis_still_answers_reads(redis_server: RedisServer) -> None:
-    async def scenario(cache: SharedCache, errors: list[str]) -> None:
+async def test_a_full_redis_still_answers_reads(redis_server: RedisServer) -> None:
+    async with shared(redis_server.url) as (cache, errors):
         cache.put([b"1"], rows([b"1"]))
         await written(cache, [b"1"])
         redis_server.client.config_set("maxmemory", "1")
@@ -274,8 +252,6 @@ def test_a_full_redis_still_answers_reads(redis_server: RedisServer) -> None:
         assert errors == ["write"]
         assert cache.healthy
         assert (await cache.get([b"1"]))[0] is not None
-
-    with_redis(redis_server.url, scenario)
 
 
 def embed(server: Server, text: str) -> httpx.Response:

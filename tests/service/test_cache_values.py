@@ -184,59 +184,47 @@ async def compute(keys: Sequence[bytes]) -> Vectors:
     return rows(keys)
 
 
-def test_lasting_work_uses_only_authenticated_vectors() -> None:
-    async def scenario() -> None:
-        cache = Cache(ProcessCache(1 << 20), Foreign(signed=False))  # type: ignore[arg-type]
-        passing = await cache.get([b"1"], compute)
-        assert passing[b"1"][1] is Source.REDIS
-        # this process now has the vector in memory
-        again = await cache.get([b"1"], compute)
-        assert again[b"1"][1] is Source.PROCESS
-        assert again[b"1"][0] == pytest.approx(-vector(1))
-        kept = await cache.get([b"1"], compute, lasting=True)
-        assert kept[b"1"][1] is Source.ENGINE
-        assert kept[b"1"][0] == pytest.approx(vector(1))
-        # the computed vector replaces the unauthenticated one, for all work
-        after = await cache.get([b"1"], compute)
-        assert after[b"1"][1] is Source.PROCESS
-        assert after[b"1"][0] == pytest.approx(vector(1))
-        assert (await cache.get([b"1"], compute, lasting=True))[b"1"][1] is Source.PROCESS
-
-    asyncio.run(scenario())
+async def test_lasting_work_uses_only_authenticated_vectors() -> None:
+    cache = Cache(ProcessCache(1 << 20), Foreign(signed=False))  # type: ignore[arg-type]
+    passing = await cache.get([b"1"], compute)
+    assert passing[b"1"][1] is Source.REDIS
+    # this process now has the vector in memory
+    again = await cache.get([b"1"], compute)
+    assert again[b"1"][1] is Source.PROCESS
+    assert again[b"1"][0] == pytest.approx(-vector(1))
+    kept = await cache.get([b"1"], compute, lasting=True)
+    assert kept[b"1"][1] is Source.ENGINE
+    assert kept[b"1"][0] == pytest.approx(vector(1))
+    # the computed vector replaces the unauthenticated one, for all work
+    after = await cache.get([b"1"], compute)
+    assert after[b"1"][1] is Source.PROCESS
+    assert after[b"1"][0] == pytest.approx(vector(1))
+    assert (await cache.get([b"1"], compute, lasting=True))[b"1"][1] is Source.PROCESS
 
 
-def test_lasting_work_does_not_wait_for_reads_from_redis() -> None:
-    async def scenario() -> None:
-        cache = Cache(ProcessCache(0), Foreign(signed=False))  # type: ignore[arg-type]
-        passing, kept = await asyncio.gather(
-            cache.get([b"1"], compute), cache.get([b"1"], compute, lasting=True)
-        )
-        assert passing[b"1"][1] is Source.REDIS
-        assert kept[b"1"][1] is Source.ENGINE
-        assert kept[b"1"][0] == pytest.approx(vector(1))
-
-    asyncio.run(scenario())
+async def test_lasting_work_does_not_wait_for_reads_from_redis() -> None:
+    cache = Cache(ProcessCache(0), Foreign(signed=False))  # type: ignore[arg-type]
+    passing, kept = await asyncio.gather(
+        cache.get([b"1"], compute), cache.get([b"1"], compute, lasting=True)
+    )
+    assert passing[b"1"][1] is Source.REDIS
+    assert kept[b"1"][1] is Source.ENGINE
+    assert kept[b"1"][0] == pytest.approx(vector(1))
 
 
-def test_lasting_work_uses_authenticated_vectors() -> None:
-    async def scenario() -> None:
-        cache = Cache(ProcessCache(1 << 20), Foreign(signed=True))  # type: ignore[arg-type]
-        for source in (Source.REDIS, Source.PROCESS):
-            assert (await cache.get([b"1"], compute, lasting=True))[b"1"][1] is source
-
-    asyncio.run(scenario())
+async def test_lasting_work_uses_authenticated_vectors() -> None:
+    cache = Cache(ProcessCache(1 << 20), Foreign(signed=True))  # type: ignore[arg-type]
+    for source in (Source.REDIS, Source.PROCESS):
+        assert (await cache.get([b"1"], compute, lasting=True))[b"1"][1] is source
 
 
-def test_tasks_of_lasting_work_are_lasting_too() -> None:
-    async def scenario() -> list[bool]:
-        async def said() -> bool:
-            return layers.is_stored()
+async def test_tasks_of_lasting_work_are_lasting_too() -> None:
+    async def said() -> bool:
+        return layers.is_stored()
 
-        with layers.stored():
-            inside = asyncio.create_task(said())
-        return [await inside, layers.is_stored()]
-
-    assert asyncio.run(scenario()) == [True, False]
+    with layers.stored():
+        inside = asyncio.create_task(said())
+    assert [await inside, layers.is_stored()] == [True, False]
 
 
 @dataclass

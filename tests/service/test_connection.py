@@ -207,19 +207,16 @@ class Sent(asyncio.Transport):
         return 0
 
 
-def test_a_process_that_dies_leaves_no_head_without_its_body(server: Server) -> None:
-    async def calls() -> list[bytes]:
-        config = uvicorn.Config(server._observe, interface="asgi3", log_config=None)
-        config.load()
-        state = uvicorn.server.ServerState()
-        connection = Connection(server.limits, app_state={}, config=config, server_state=state)
-        sent = Sent()
-        connection.connection_made(sent)
-        connection.data_received(REQUEST)
-        await asyncio.gather(*state.tasks)
-        return sent.calls
-
-    [call] = asyncio.run(calls())
+async def test_a_process_that_dies_leaves_no_head_without_its_body(server: Server) -> None:
+    config = uvicorn.Config(server._observe, interface="asgi3", log_config=None)
+    config.load()
+    state = uvicorn.server.ServerState()
+    connection = Connection(server.limits, app_state={}, config=config, server_state=state)
+    sent = Sent()
+    connection.connection_made(sent)
+    connection.data_received(REQUEST)
+    await asyncio.gather(*state.tasks)
+    [call] = sent.calls
     assert call.startswith(b"HTTP/1.1 200")
     assert call.endswith(b"\r\n\r\nok")
 

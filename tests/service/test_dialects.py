@@ -308,7 +308,7 @@ def test_a_purpose_has_the_names_that_encoders_give_it() -> None:
         ("/v2/embed", {"model": MODEL, "input_type": "clustering", "texts": ["a"] * MANY}),
     ],
 )
-def test_other_requests_go_on_while_a_long_answer_is_written(
+async def test_other_requests_go_on_while_a_long_answer_is_written(
     path: str, body: dict[str, Any], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings = Settings(index_path=str(tmp_path))
@@ -326,22 +326,19 @@ def test_other_requests_go_on_while_a_long_answer_is_written(
         begun = turns
         return Embedded([Document(1, 1, [window]) for window in windows])
 
-    async def scenario() -> httpx.Response:
-        async def turn() -> None:
-            nonlocal turns
-            while True:
-                await asyncio.sleep(0)
-                turns += 1
-
-        other = asyncio.create_task(turn())
-        transport = httpx.ASGITransport(app)
-        async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
-            answer = await client.post(path, json=body)
-        other.cancel()
-        return answer
-
     monkeypatch.setattr(inference, "embed", embed)
-    answer = asyncio.run(scenario())
+
+    async def turn() -> None:
+        nonlocal turns
+        while True:
+            await asyncio.sleep(0)
+            turns += 1
+
+    other = asyncio.create_task(turn())
+    transport = httpx.ASGITransport(app)
+    async with httpx.AsyncClient(transport=transport, base_url="http://x") as client:
+        answer = await client.post(path, json=body)
+    other.cancel()
     assert answer.status_code == 200
     assert turns - begun > MANY / 100
     found = answer.json()

@@ -23,7 +23,7 @@ def restored() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("restored")
-def test_objects_of_late_imports_are_excluded_from_collections(
+async def test_objects_of_late_imports_are_excluded_from_collections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(executors, "_PAUSE_SECONDS", 0.001)
@@ -32,16 +32,13 @@ def test_objects_of_late_imports_are_excluded_from_collections(
     def frozen(module: types.ModuleType) -> bool:
         return not any(one is module for one in gc.get_objects())
 
-    async def serve() -> None:
-        tending = asyncio.create_task(executors.tend())
-        await until(lambda: frozen(executors))
-        late = types.ModuleType("late")
-        # the control: without an import nothing is frozen
-        await asyncio.sleep(0.02)
-        assert not frozen(late)
-        monkeypatch.setitem(sys.modules, "late", late)
-        await until(lambda: frozen(late))
-        tending.cancel()
-
-    asyncio.run(serve())
+    tending = asyncio.create_task(executors.tend())
+    await until(lambda: frozen(executors))
+    late = types.ModuleType("late")
+    # the control: without an import nothing is frozen
+    await asyncio.sleep(0.02)
+    assert not frozen(late)
+    monkeypatch.setitem(sys.modules, "late", late)
+    await until(lambda: frozen(late))
+    tending.cancel()
     assert sys.getswitchinterval() == pytest.approx(executors.SWITCH_SECONDS)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import importlib
 import json
 import pkgutil
@@ -107,7 +106,7 @@ class Note(BaseModel):
         return [*value, threading.current_thread().name]
 
 
-def test_the_event_loop_leaves_large_bodies_to_a_thread() -> None:
+async def test_the_event_loop_leaves_large_bodies_to_a_thread() -> None:
     app = FastAPI()
     app.router.route_class = large.BoundedRoute
 
@@ -118,14 +117,14 @@ def test_the_event_loop_leaves_large_bodies_to_a_thread() -> None:
     async def timed(scope: Scope, receive: Receive, send: Send) -> None:
         await app({**scope, "docsplit.deadline": time.monotonic() + 60}, receive, send)
 
-    async def asked() -> list[list[str]]:
-        transport = httpx.ASGITransport(app=timed)
-        async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
-            texts = ["a", "a" * precedence.LARGE]
-            answers = [await client.post("/", json={"text": t, "threads": []}) for t in texts]
-        return [answer.json() for answer in answers]
-
-    assert asyncio.run(asked()) == [[threading.current_thread().name], ["bodies_0"]]
+    transport = httpx.ASGITransport(app=timed)
+    async with httpx.AsyncClient(transport=transport, base_url="http://service") as client:
+        texts = ["a", "a" * precedence.LARGE]
+        answers = [await client.post("/", json={"text": t, "threads": []}) for t in texts]
+    assert [answer.json() for answer in answers] == [
+        [threading.current_thread().name],
+        ["bodies_0"],
+    ]
 
 
 def test_every_route_ends_at_its_deadline_and_leaves_large_bodies_to_a_thread() -> None:

@@ -263,51 +263,45 @@ def answers(lines: Any, batches: AsyncIterator[list[Line]], held: int) -> LineAn
     return LineAnswers(lines, batches, most_held=held)
 
 
-def test_a_reader_that_stops_stops_the_work() -> None:
-    async def run() -> None:
-        gate = Gate()
-        reads = asyncio.Event()
-        sent: list[Message] = []
+async def test_a_reader_that_stops_stops_the_work() -> None:
+    gate = Gate()
+    reads = asyncio.Event()
+    sent: list[Message] = []
 
-        async def send(message: Message) -> None:
-            sent.append(message)
-            await reads.wait()
+    async def send(message: Message) -> None:
+        sent.append(message)
+        await reads.wait()
 
-        stream = answers(gate, batched(endless()), 0)
-        task = asyncio.create_task(stream({}, unread, send))
-        await until(lambda: gate.begun == MOST_BATCHES)
-        gate.open.set()
-        # the first batch has its results, which nobody reads
-        await until(lambda: bool(sent))
-        for _ in range(20):
-            await asyncio.sleep(0)
-        assert gate.begun == MOST_BATCHES
-        reads.set()
-        await task
-        assert gate.begun == 100
-        body = b"".join(message.get("body", b"") for message in sent)
-        assert results(body)[-1]["lines"] == results(body)[-1]["errors"] == 100 * BATCH_LINES
-
-    asyncio.run(run())
+    stream = answers(gate, batched(endless()), 0)
+    task = asyncio.create_task(stream({}, unread, send))
+    await until(lambda: gate.begun == MOST_BATCHES)
+    gate.open.set()
+    # the first batch has its results, which nobody reads
+    await until(lambda: bool(sent))
+    for _ in range(20):
+        await asyncio.sleep(0)
+    assert gate.begun == MOST_BATCHES
+    reads.set()
+    await task
+    assert gate.begun == 100
+    body = b"".join(message.get("body", b"") for message in sent)
+    assert results(body)[-1]["lines"] == results(body)[-1]["errors"] == 100 * BATCH_LINES
 
 
-def test_an_error_in_the_middle_ends_the_answer_with_a_line() -> None:
+async def test_an_error_in_the_middle_ends_the_answer_with_a_line() -> None:
     async def broken() -> AsyncIterator[list[Line]]:
         yield [Line(0, "a")]
         raise SlowBodyError("the next line did not arrive in time")
 
-    async def run() -> list[Message]:
-        gate = Gate()
-        gate.open.set()
-        sent: list[Message] = []
+    gate = Gate()
+    gate.open.set()
+    sent: list[Message] = []
 
-        async def send(message: Message) -> None:
-            sent.append(message)
+    async def send(message: Message) -> None:
+        sent.append(message)
 
-        await answers(gate, broken(), 1 << 20)({}, unread, send)
-        return sent
-
-    start, *bodies = asyncio.run(run())
+    await answers(gate, broken(), 1 << 20)({}, unread, send)
+    start, *bodies = sent
     assert start["status"] == 200
     [first, last] = results(b"".join(message["body"] for message in bodies))
     assert first["index"] == 0
@@ -332,17 +326,17 @@ def lines_over(embed: Callable[..., Coroutine[Any, Any, Embedded]]) -> Lines:
     return Lines(service, encoder, LineOptions(dimensions=None), 60.0)
 
 
-def test_a_text_at_fault_fails_without_the_others() -> None:
+async def test_a_text_at_fault_fails_without_the_others() -> None:
     async def embed(texts: Sequence[str], *_: object, **options: object) -> Embedded:
         if "bad" in texts:
             raise EngineFailedError("engine")
         return Embedded([Document(1, 1, []) for _ in texts])
 
-    found = asyncio.run(lines_over(embed).embed(["a", "bad", "c"]))
+    found = await lines_over(embed).embed(["a", "bad", "c"])
     assert [getattr(one, "status", 200) for one in found] == [200, 500, 200]
 
 
-def test_a_full_queue_delays_lines() -> None:
+async def test_a_full_queue_delays_lines() -> None:
     tries: list[int] = []
 
     async def embed(texts: Sequence[str], *_: object, **options: object) -> Embedded:
@@ -351,25 +345,22 @@ def test_a_full_queue_delays_lines() -> None:
             raise OverloadedError(0.001)
         return Embedded([Document(1, 1, []) for _ in texts])
 
-    [found] = asyncio.run(lines_over(embed).embed(["a"]))
+    [found] = await lines_over(embed).embed(["a"])
     assert isinstance(found, Document)
     assert tries == [1, 1, 1]
 
 
-def test_a_revoked_key_reads_no_more_and_a_rate_delays() -> None:
+async def test_a_revoked_key_reads_no_more_and_a_rate_delays() -> None:
     verdicts = [(Refusal.RATE, 0.001), (None, 0.0), (Refusal.REVOKED, 0.0)]
 
     def check() -> Any:
         refusal, wait = verdicts.pop(0)
         return SimpleNamespace(refusal=refusal, wait=wait)
 
-    async def run() -> None:
-        scope = {"docsplit.check": check}
+    scope = {"docsplit.check": check}
+    await next_request(scope)
+    assert len(verdicts) == 1
+    with pytest.raises(ForbiddenError):
         await next_request(scope)
-        assert len(verdicts) == 1
-        with pytest.raises(ForbiddenError):
-            await next_request(scope)
-        # a service without keys
-        await next_request({})
-
-    asyncio.run(run())
+    # a service without keys
+    await next_request({})

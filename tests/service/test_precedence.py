@@ -51,10 +51,10 @@ async def _looks(
 SHORT, LARGE = precedence.LARGE, precedence.LARGE + 1
 
 
-def test_a_large_body_waits_until_the_short_request_ends(
+async def test_a_large_body_waits_until_the_short_request_ends(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert asyncio.run(_looks(monkeypatch, LARGE, beside=SHORT, leaves_after=3)) in (3, 4)
+    assert await _looks(monkeypatch, LARGE, beside=SHORT, leaves_after=3) in (3, 4)
 
 
 def test_the_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,8 +64,10 @@ def test_the_wait_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize(
     ("size", "beside"), [(LARGE, None), (LARGE, LARGE), (SHORT, SHORT), (SHORT, None)]
 )
-def test_others_do_not_wait(monkeypatch: pytest.MonkeyPatch, size: int, beside: int | None) -> None:
-    assert asyncio.run(_looks(monkeypatch, size, beside=beside)) == 0
+async def test_others_do_not_wait(
+    monkeypatch: pytest.MonkeyPatch, size: int, beside: int | None
+) -> None:
+    assert await _looks(monkeypatch, size, beside=beside) == 0
 
 
 def test_a_request_no_longer_counts_when_its_answer_is_ready() -> None:

@@ -77,31 +77,28 @@ def test_a_file_is_read_where_no_index_can_be_stored(
         assert "Ink flows onto paper." in answer.json()["text"]
 
 
-def test_only_a_file_to_read_lies_elsewhere(tmp_path: Path) -> None:
+async def test_only_a_file_to_read_lies_elsewhere(tmp_path: Path) -> None:
     folder = tmp_path / "file" / "scratch"
-
-    async def main() -> list[Path | None]:
-        spool, texts = Spool(folder, 1000), Texts(folder)
-        folders = []
-        for _ in range(2):
-            upload = await spool.open(Client("a"), anywhere=True)
-            upload.begin("a.html")
-            await upload.write(b"<p>short")
-            await upload.flush()
-            assert (await texts.read(upload)).text == "short"
-            upload.close()
-            folders.append(upload.folder)
-            with suppress(UnavailableError):
-                (await spool.open(Client("a"))).close()
-                folders.append(folder)
-            if folder.parent.is_file():
-                folder.parent.unlink()
-        await texts.close()
-        return folders
 
     folder.parent.touch()
     # the second time the usual folder works again
-    assert asyncio.run(main()) == [Path(tempfile.gettempdir()), folder, folder]
+    spool, texts = Spool(folder, 1000), Texts(folder)
+    folders = []
+    for _ in range(2):
+        upload = await spool.open(Client("a"), anywhere=True)
+        upload.begin("a.html")
+        await upload.write(b"<p>short")
+        await upload.flush()
+        assert (await texts.read(upload)).text == "short"
+        upload.close()
+        folders.append(upload.folder)
+        with suppress(UnavailableError):
+            (await spool.open(Client("a"))).close()
+            folders.append(folder)
+        if folder.parent.is_file():
+            folder.parent.unlink()
+    await texts.close()
+    assert folders == [Path(tempfile.gettempdir()), folder, folder]
 
 
 def test_other_bodies_are_refused(server: Server) -> None:

@@ -10,7 +10,7 @@ from service.errors import OverloadedError
 from service.server.routes.turns import MOST_WAITING, Turn
 
 
-def test_a_job_waits_behind_requests_that_fill_the_queue() -> None:
+async def test_a_job_waits_behind_requests_that_fill_the_queue() -> None:
     turn = Turn("searches")
     order: list[str] = []
 
@@ -18,19 +18,15 @@ def test_a_job_waits_behind_requests_that_fill_the_queue() -> None:
         async with turn.taken(patient=patient):
             order.append(name)
 
-    async def run() -> None:
-        async with turn.taken():
-            waiting = [
-                asyncio.create_task(work(f"request {n}", patient=False))
-                for n in range(MOST_WAITING)
-            ]
-            await asyncio.sleep(0)
-            with pytest.raises(OverloadedError, match="searches are waiting"):
-                await work("another request", patient=False)
-            waiting.append(asyncio.create_task(work("job", patient=True)))
-            await asyncio.sleep(0)
-            assert order == []
-        await asyncio.gather(*waiting)
-
-    asyncio.run(run())
+    async with turn.taken():
+        waiting = [
+            asyncio.create_task(work(f"request {n}", patient=False)) for n in range(MOST_WAITING)
+        ]
+        await asyncio.sleep(0)
+        with pytest.raises(OverloadedError, match="searches are waiting"):
+            await work("another request", patient=False)
+        waiting.append(asyncio.create_task(work("job", patient=True)))
+        await asyncio.sleep(0)
+        assert order == []
+    await asyncio.gather(*waiting)
     assert order == [*(f"request {n}" for n in range(MOST_WAITING)), "job"]
