@@ -108,40 +108,57 @@ def test_windows_reach_to_the_end_of_the_position_table(
             open_source(folder, max_tokens=tokens)
 
 
+def saved(bert: Path, folder: Path, *modules: nn.Module) -> str:
+    """A folder of an encoder with these modules behind the transformer."""
+    made = SentenceTransformer(modules=[Transformer(str(bert)), *modules], device="cpu")
+    made.save_pretrained(str(folder), create_model_card=False)
+    return str(folder)
+
+
 @pytest.mark.parametrize(
-    ("extra", "reason"),
+    ("modules", "reason"),
     [
-        (lambda: [LayerNorm(32)], r"unsupported module LayerNorm; a bundle is Transformer → Pool"),
-        (lambda: [Dense(32, 8), Pooling(32)], "unsupported module .* → Dense → Pooling"),
         (
-            lambda: [Dense(32, 8, module_input_name="token_embeddings")],
+            lambda: [Pooling(32), LayerNorm(32)],
+            r"unsupported module LayerNorm; a bundle is Transformer → Pool",
+        ),
+        (
+            lambda: [Pooling(32), Dense(32, 8), Pooling(32)],
+            "unsupported module .* → Dense → Pooling",
+        ),
+        (
+            lambda: [Pooling(32), Dense(32, 8, module_input_name="token_embeddings")],
             "Dense with module_input_name token_embeddings is unsupported; after its pooling",
         ),
         (
-            lambda: [Normalize(module_output_name="unit")],
+            lambda: [Pooling(32), Normalize(module_output_name="unit")],
             "Normalize with module_output_name unit is unsupported",
+        ),
+        (
+            lambda: [Pooling(32, pooling_mode="weightedmean")],
+            "pooling weightedmean is unsupported",
+        ),
+        (
+            lambda: [Pooling(32, pooling_mode=("mean", "cls"))],
+            r"pooling mean \+ cls is unsupported",
+        ),
+        (
+            lambda: [Pooling(32, pooling_mode="mean", include_prompt=False)],
+            "include_prompt=False",
         ),
     ],
 )
 def test_modules_that_a_bundle_cannot_express_are_refused(
-    bert_folder: Path, tmp_path: Path, extra: Callable[[], list[nn.Module]], reason: str
+    bert_folder: Path, tmp_path: Path, modules: Callable[[], list[nn.Module]], reason: str
 ) -> None:
-    modules = [Transformer(str(bert_folder)), Pooling(32), *extra()]
-    folder = str(tmp_path / "modules")
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
-        folder, create_model_card=False
-    )
+    folder = saved(bert_folder, tmp_path / "modules", *modules())
     with pytest.raises(ExportError, match=reason):
         open_source(folder)
 
 
 def test_modules_after_the_pooling_are_read_in_order(bert_folder: Path, tmp_path: Path) -> None:
-    modules = [Transformer(str(bert_folder)), Pooling(32), Normalize(), Dense(32, 8)]
-    folder = str(tmp_path / "dense")
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
-        folder, create_model_card=False
-    )
-    source = open_source(folder)
+    modules = [Pooling(32), Normalize(), Dense(32, 8)]
+    source = open_source(saved(bert_folder, tmp_path / "dense", *modules))
     assert describe(source.after) == "Normalize, Dense 32→8 Tanh"
     assert not source.normalises
 
@@ -150,61 +167,51 @@ def test_an_activation_with_code_in_the_checkpoint_is_refused(
     bert_folder: Path, tmp_path: Path
 ) -> None:
     """sentence-transformers would replace it by Tanh and only log that."""
-    modules = [Transformer(str(bert_folder)), Pooling(32), Dense(32, 8)]
-    folder = tmp_path / "activation"
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
-        str(folder), create_model_card=False
-    )
-    settings = folder / "2_Dense" / "config.json"
-    named = json.loads(settings.read_text()) | {"activation_function": "activations.Swish"}
-    settings.write_text(json.dumps(named))
+    folder = saved(bert_folder, tmp_path / "activation", Pooling(32), Dense(32, 8))
+    rewrite(Path(folder, "2_Dense", "config.json"), activation_function="activations.Swish")
     with pytest.raises(ExportError, match=r"activation activations\.Swish .* use .* torch\.nn"):
-        open_source(str(folder))
-
-
-@pytest.mark.parametrize(
-    ("settings", "reason"),
-    [
-        ({"pooling_mode": "weightedmean"}, "pooling weightedmean is unsupported"),
-        ({"pooling_mode": ("mean", "cls")}, r"pooling mean \+ cls is unsupported"),
-        ({"pooling_mode": "mean", "include_prompt": False}, "include_prompt=False"),
-    ],
-)
-def test_an_unknown_pooling_is_refused(
-    bert_folder: Path, tmp_path: Path, settings: dict[str, object], reason: str
-) -> None:
-    modules = [Transformer(str(bert_folder)), Pooling(32, **settings)]
-    folder = str(tmp_path / "pooling")
-    SentenceTransformer(modules=modules, device="cpu").save_pretrained(
-        folder, create_model_card=False
-    )
-    with pytest.raises(ExportError, match=reason):
         open_source(folder)
 
 
-def test_a_generative_model_is_refused(bert_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "gpt2"
-    shutil.copytree(bert_folder, folder)
+def rewrite(path: Path, **changes: object) -> None:
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+
+
+def generate(folder: Path) -> None:
     config = GPT2Config(vocab_size=600, n_positions=64, n_embd=32, n_layer=1, n_head=2)
     GPT2Model(config).save_pretrained(folder)
-    with pytest.raises(ExportError, match="gpt2 model is unsupported"):
-        open_source(str(folder))
 
 
-def test_a_decoder_of_a_supported_family_is_refused(bert_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "decoder"
+def renumber(folder: Path, token: str | None, number: int) -> None:
+    """Give a token of the vocabulary, by default its last one, a number."""
+    file = folder / "tokenizer.json"
+    model = json.loads(file.read_text())["model"]
+    last = max(model["vocab"], key=model["vocab"].__getitem__)
+    rewrite(file, model=model | {"vocab": model["vocab"] | {token or last: number}})
+
+
+@pytest.mark.parametrize(
+    ("damage", "reason"),
+    [
+        (generate, "gpt2 model is unsupported"),
+        (lambda f: rewrite(f / "config.json", is_decoder=True), "bert decoder is unsupported"),
+        (lambda f: (f / "tokenizer.json").unlink(), "token"),
+        (lambda f: (f / "model.safetensors").unlink(), "cannot be opened"),
+        (
+            lambda f: renumber(f, "extra-entry", 600),
+            "the tokenizer has 601 tokens, the model 600 embeddings",
+        ),
+        # such as a vocabulary with a gap: a text with the token would end the service's batch
+        (lambda f: renumber(f, None, 5000), "has the id 5000, the model 600 embeddings"),
+    ],
+)
+def test_a_folder_that_makes_no_bundle_is_refused(
+    bert_folder: Path, tmp_path: Path, damage: Callable[[Path], object], reason: str
+) -> None:
+    folder = tmp_path / "damaged"
     shutil.copytree(bert_folder, folder)
-    config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"is_decoder": True}))
-    with pytest.raises(ExportError, match="bert decoder is unsupported"):
-        open_source(str(folder))
-
-
-def test_a_folder_without_tokenizer_is_refused(bert_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "mute"
-    shutil.copytree(bert_folder, folder)
-    (folder / "tokenizer.json").unlink()
-    with pytest.raises(ExportError, match="token"):
+    damage(folder)
+    with pytest.raises(ExportError, match=reason):
         open_source(str(folder))
 
 
@@ -238,37 +245,7 @@ def test_a_checkpoint_without_pooler_opens(bert_folder: Path, tmp_path: Path) ->
     assert open_source(str(folder)).max_tokens == 64
 
 
-def test_a_tokenizer_larger_than_the_model_is_refused(bert_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "larger"
-    shutil.copytree(bert_folder, folder)
-    model = json.loads((folder / "tokenizer.json").read_text())
-    model["model"]["vocab"]["extra-entry"] = 600
-    (folder / "tokenizer.json").write_text(json.dumps(model))
-    with pytest.raises(ExportError, match="the tokenizer has 601 tokens, the model 600 embeddings"):
-        open_source(str(folder))
-
-
-def test_a_token_beyond_the_model_is_refused(bert_folder: Path, tmp_path: Path) -> None:
-    """Such as a vocabulary with a gap. A text with the token would end the service's batch."""
-    folder = tmp_path / "gap"
-    shutil.copytree(bert_folder, folder)
-    model = json.loads((folder / "tokenizer.json").read_text())
-    vocabulary = model["model"]["vocab"]
-    vocabulary[max(vocabulary, key=vocabulary.__getitem__)] = 5000
-    (folder / "tokenizer.json").write_text(json.dumps(model))
-    with pytest.raises(ExportError, match="has the id 5000, the model 600 embeddings"):
-        open_source(str(folder))
-
-
 @pytest.mark.parametrize("name", ["./absent", "/absent/folder", "a/b/c"])
 def test_a_missing_path_is_not_looked_up_on_the_hub(name: str) -> None:
     with pytest.raises(ExportError, match="no such folder"):
         open_source(name)
-
-
-def test_a_folder_without_weights_is_refused(bert_folder: Path, tmp_path: Path) -> None:
-    folder = tmp_path / "empty"
-    shutil.copytree(bert_folder, folder)
-    (folder / "model.safetensors").unlink()
-    with pytest.raises(ExportError, match="cannot be opened"):
-        open_source(str(folder))
