@@ -130,7 +130,7 @@ def test_no_file_holds_a_word_of_a_deleted_text_after_the_time_that_the_setting_
     monkeypatch.setattr(maintenance, "KEEP_VERSIONS", timedelta(milliseconds=5))
     monkeypatch.setattr(erasures, "KEEP_VERSIONS", timedelta(milliseconds=5))
     if not small:
-        # every file is as one of 256 MiB, and few of its rows are deleted
+        # every file is as one of 256 MiB
         monkeypatch.setattr(merging, "SMALL_BYTES", 0)
         monkeypatch.setattr(merging, "started", partial(piped.merging_process, full_bytes=1))
 
@@ -142,9 +142,10 @@ def test_no_file_holds_a_word_of_a_deleted_text_after_the_time_that_the_setting_
 
         await indexes.create("x", {"year": "integer"})
         index = await indexes.open("x")
-        await index.put([stores.record(f"d{number}") for number in range(40)])
-        await index.put([stores.record("d3", "Deleted: a zanzibarite.")])
-        await index.put([stores.record("d4", "Replaced: a quokkaburra.")])
+        # one file, of which few rows are deleted
+        told = {3: "Deleted: a zanzibarite.", 4: "Replaced: a quokkaburra."}
+        records = [stores.record(f"d{n}", told.get(n, "a text")) for n in range(40)]
+        await index.put(records)
         await maintenance.maintain(indexes, "x", index)
         await indexes.erasures.forget([index.table.name])
         await delete_everywhere(indexes, "x", index.identity.uid, ["d3"])
