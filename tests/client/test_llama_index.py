@@ -55,11 +55,11 @@ def store(client: Client) -> Iterator[DocsplitVectorStore]:
     client.delete_index("llama")
 
 
-def test_embeddings_are_those_of_the_service(client: Client) -> None:
+async def test_embeddings_are_those_of_the_service(client: Client) -> None:
     embedding = DocsplitEmbedding(client)
     expected = client.embed([*TEXTS.values()])
     assert np.allclose(embedding.get_text_embedding_batch([*TEXTS.values()]), expected)
-    query = asyncio.run(embedding.aget_query_embedding(TEXTS["tax"]))
+    query = await embedding.aget_query_embedding(TEXTS["tax"])
     assert np.allclose(query, expected[1])
 
 
@@ -173,7 +173,7 @@ def test_marginal_relevance_leaves_out_copies(store: DocsplitVectorStore) -> Non
     assert store.query(query).ids == plain
 
 
-def test_other_tasks_run_while_the_service_works(
+async def test_other_tasks_run_while_the_service_works(
     store: DocsplitVectorStore, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     embedding, retriever = DocsplitEmbedding(client), DocsplitRetriever(client, "llama")
@@ -186,15 +186,12 @@ def test_other_tasks_run_while_the_service_works(
 
     monkeypatch.setattr(client, "_try", noted)
 
-    async def run() -> None:
-        await embedding.aget_query_embedding("a cat")
-        await embedding.aget_text_embedding_batch(["a cat", "a tax"])
-        await retriever.aretrieve("a cat")
-        await store.aquery(VectorStoreQuery(query_str="a cat"))
-        await store.async_add([TextNode(id_="new", text="Wool is soft.")])
-        await store.adelete("taxes")
-
-    asyncio.run(run())
+    await embedding.aget_query_embedding("a cat")
+    await embedding.aget_text_embedding_batch(["a cat", "a tax"])
+    await retriever.aretrieve("a cat")
+    await store.aquery(VectorStoreQuery(query_str="a cat"))
+    await store.async_add([TextNode(id_="new", text="Wool is soft.")])
+    await store.adelete("taxes")
     assert len(threads) >= 6
     assert threading.main_thread() not in threads
 
