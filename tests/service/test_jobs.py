@@ -122,175 +122,156 @@ def test_a_job_that_ends_as_the_service_stops_has_succeeded(
 
 
 @pytest.mark.parametrize("ahead", [-3600, 0, 3600])
-def test_a_job_is_lost_once_its_heartbeat_stands_still(tmp_path: Path, ahead: float) -> None:
+async def test_a_job_is_lost_once_its_heartbeat_stands_still(tmp_path: Path, ahead: float) -> None:
     passed = 0.0
 
-    async def scenario() -> None:
-        nonlocal passed
-        held, other = await opened(tmp_path), await opened(tmp_path)
-        held._silence = Silence(lambda: passed)
-        await claim(other)
+    held, other = await opened(tmp_path), await opened(tmp_path)
+    held._silence = Silence(lambda: passed)
+    await claim(other)
 
-        async def lost() -> bool:
-            job = await held.get(only("climb", "peak"))
-            assert job is not None
-            if not (gone := held.lost(job)):
-                assert await held.add("climb", "peak", "", {}, single=True) is None
-            return gone
+    async def lost() -> bool:
+        job = await held.get(only("climb", "peak"))
+        assert job is not None
+        if not (gone := held.lost(job)):
+            assert await held.add("climb", "peak", "", {}, single=True) is None
+        return gone
 
-        # however wrong the clock of its replica is
-        for beat in range(4):
-            at = time.time() + ahead + beat
-            await other._table.change(Sql("true"), heartbeat=at, state="running")
-            assert not await lost()
-            passed += SILENT_SECONDS - 1
-            assert not await lost()
-        passed += LOST_SECONDS
-        assert await lost()
-        await claim(held)
+    # however wrong the clock of its replica is
+    for beat in range(4):
+        at = time.time() + ahead + beat
+        await other._table.change(Sql("true"), heartbeat=at, state="running")
         assert not await lost()
+        passed += SILENT_SECONDS - 1
+        assert not await lost()
+    passed += LOST_SECONDS
+    assert await lost()
+    await claim(held)
+    assert not await lost()
 
-    asyncio.run(scenario())
+
+async def test_one_of_two_claims_gets_the_job(tmp_path: Path) -> None:
+    here, there = await opened(tmp_path), await opened(tmp_path)
+    both = (jobs.add("climb", "peak", "", {"done": 0}, single=True) for jobs in (here, there))
+    won, lost = sorted(await asyncio.gather(*both), key=lambda job: job is None)
+    assert won is not None
+    assert lost is None
+    assert await here.beat(won)
+    await age(here, LOST_SECONDS + 1)
+    passed = 0.0
+    there._silence = Silence(lambda: passed)
+    assert await there.add("climb", "peak", "", {}, single=True) is None
+    passed += 3 * SILENT_SECONDS
+    taken = await claim(there)
+    # the former attempt can do nothing more
+    assert not await here.holds(won)
+    assert not await here.beat(won)
+    assert not await here.end(won)
+    assert await there.beat(taken)
+    await here.remove(won)
+    assert await there.get(taken.id) is not None
 
 
-def test_one_of_two_claims_gets_the_job(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        here, there = await opened(tmp_path), await opened(tmp_path)
-        both = (jobs.add("climb", "peak", "", {"done": 0}, single=True) for jobs in (here, there))
-        won, lost = sorted(await asyncio.gather(*both), key=lambda job: job is None)
-        assert won is not None
-        assert lost is None
-        assert await here.beat(won)
+async def test_one_of_two_replicas_takes_over_a_lost_job(tmp_path: Path) -> None:
+    here, there = await opened(tmp_path), await opened(tmp_path)
+    job = await claim(here)
+    assert await here.abandoned(["climb"], 0.0) == []
+    for attempt in (2, 3):
         await age(here, LOST_SECONDS + 1)
-        passed = 0.0
-        there._silence = Silence(lambda: passed)
-        assert await there.add("climb", "peak", "", {}, single=True) is None
-        passed += 3 * SILENT_SECONDS
-        taken = await claim(there)
-        # the former attempt can do nothing more
-        assert not await here.holds(won)
-        assert not await here.beat(won)
-        assert not await here.end(won)
-        assert await there.beat(taken)
-        await here.remove(won)
-        assert await there.get(taken.id) is not None
-
-    asyncio.run(scenario())
-
-
-def test_one_of_two_replicas_takes_over_a_lost_job(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        here, there = await opened(tmp_path), await opened(tmp_path)
-        job = await claim(here)
-        assert await here.abandoned(["climb"], 0.0) == []
-        for attempt in (2, 3):
-            await age(here, LOST_SECONDS + 1)
-            [lost] = await there.abandoned(["climb"], 0.0)
-            found = await asyncio.gather(here.take(lost), there.take(lost))
-            [after] = [job for job in found if job is not None]
-            assert await there.abandoned(["climb"], 0.0) == []
-            assert (after.state, after.attempt, after.details) == ("queued", attempt, {"key": "k"})
-            # if the former replica still runs, it writes no more
-            assert not await here.beat(job)
-            job = after
-        # a replica that shut down in good order does not count
-        await here.end(_state(job, "left"))
-        assert await here.abandoned(["climb"]) == []
-        await age(here, LEFT_SECONDS + 1)
-        [left] = await here.abandoned(["climb"])
-        again = await here.take(left)
-        assert again is not None
-        assert again.attempt == 3
-        # a job that was deleted in between is not taken over
-        await here.remove(again)
-        assert await here.take(again) is None
-
-    asyncio.run(scenario())
+        [lost] = await there.abandoned(["climb"], 0.0)
+        found = await asyncio.gather(here.take(lost), there.take(lost))
+        [after] = [job for job in found if job is not None]
+        assert await there.abandoned(["climb"], 0.0) == []
+        assert (after.state, after.attempt, after.details) == ("queued", attempt, {"key": "k"})
+        # if the former replica still runs, it writes no more
+        assert not await here.beat(job)
+        job = after
+    # a replica that shut down in good order does not count
+    await here.end(_state(job, "left"))
+    assert await here.abandoned(["climb"]) == []
+    await age(here, LEFT_SECONDS + 1)
+    [left] = await here.abandoned(["climb"])
+    again = await here.take(left)
+    assert again is not None
+    assert again.attempt == 3
+    # a job that was deleted in between is not taken over
+    await here.remove(again)
+    assert await here.take(again) is None
 
 
 def _state(job: Job, state: Any) -> Job:
     return Job(**{name: getattr(job, name) for name in job.__slots__} | {"state": state})
 
 
-def test_a_lost_job_is_resumed_until_it_ended_three_replicas(
+async def test_a_lost_job_is_resumed_until_it_ended_three_replicas(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ended: list[str] = []
 
-    async def scenario() -> None:
-        runner = replica(tmp_path, ended)
-        jobs = await runner.jobs()
-        # as if this replica is killed each time
-        monkeypatch.setattr(jobs, "end", never)
-        await claim(jobs)
-        await runner.look(0.0)
-        assert ended == []
-        for _ in range(MOST_ATTEMPTS - 1):
-            await age(jobs, LOST_SECONDS + 1)
-            await runner.look(0.0)
-            await until(lambda: not runner._tasks)
-        await age(jobs, LOST_SECONDS + 1)
-        await runner.look(0.0)
-        failed = await jobs.get(only("climb", "peak"))
-        assert failed is not None
-        assert (failed.state, failed.error) == ("failed", "3 replicas ended during the job")
-        assert failed.details == {"key": "k"}
-
     async def never(_: Job) -> bool:
         return False
 
-    asyncio.run(scenario())
+    runner = replica(tmp_path, ended)
+    jobs = await runner.jobs()
+    # as if this replica is killed each time
+    monkeypatch.setattr(jobs, "end", never)
+    await claim(jobs)
+    await runner.look(0.0)
+    assert ended == []
+    for _ in range(MOST_ATTEMPTS - 1):
+        await age(jobs, LOST_SECONDS + 1)
+        await runner.look(0.0)
+        await until(lambda: not runner._tasks)
+    await age(jobs, LOST_SECONDS + 1)
+    await runner.look(0.0)
+    failed = await jobs.get(only("climb", "peak"))
+    assert failed is not None
+    assert (failed.state, failed.error) == ("failed", "3 replicas ended during the job")
+    assert failed.details == {"key": "k"}
     assert ended == ["lost", "succeeded", "lost", "succeeded", "lost"]
 
 
-def test_a_lost_job_that_cannot_be_resumed_fails(tmp_path: Path) -> None:
+async def test_a_lost_job_that_cannot_be_resumed_fails(tmp_path: Path) -> None:
     ended: list[str] = []
 
-    async def scenario() -> None:
-        runner = replica(tmp_path, ended, resumes=False)
-        jobs = await runner.jobs()
-        await claim(jobs)
-        walk = await jobs.add("walk", "index", "", {})
-        assert walk is not None
-        await age(jobs, LOST_SECONDS + 1)
-        await runner.look(0.0)
-        failed = {job.kind: job for job in await jobs.all(["walk", "climb"], details=True)}
-        assert {job.state for job in failed.values()} == {"failed"}
-        assert failed["walk"].error == "its replica ended"
-        assert failed["climb"].error == "the rope is gone"
-        assert failed["climb"].details["key"] == ""
-        # a paused owner wakes up
-        assert not await jobs.beat(walk)
-        assert not await jobs.end(_state(walk, "succeeded"))
-        held = await runner.get(walk.id)
-        assert held is not None
-        assert (held.state, held.error) == ("failed", "its replica ended")
-
-    asyncio.run(scenario())
+    runner = replica(tmp_path, ended, resumes=False)
+    jobs = await runner.jobs()
+    await claim(jobs)
+    walk = await jobs.add("walk", "index", "", {})
+    assert walk is not None
+    await age(jobs, LOST_SECONDS + 1)
+    await runner.look(0.0)
+    failed = {job.kind: job for job in await jobs.all(["walk", "climb"], details=True)}
+    assert {job.state for job in failed.values()} == {"failed"}
+    assert failed["walk"].error == "its replica ended"
+    assert failed["climb"].error == "the rope is gone"
+    assert failed["climb"].details["key"] == ""
+    # a paused owner wakes up
+    assert not await jobs.beat(walk)
+    assert not await jobs.end(_state(walk, "succeeded"))
+    held = await runner.get(walk.id)
+    assert held is not None
+    assert (held.state, held.error) == ("failed", "its replica ended")
     assert ended == ["failed", "failed"]
 
 
-def test_a_service_that_stops_leaves_a_job_to_others(tmp_path: Path) -> None:
-    async def scenario() -> None:
-        runner, began = replica(tmp_path, []), asyncio.Event()
+async def test_a_service_that_stops_leaves_a_job_to_others(tmp_path: Path) -> None:
+    runner, began = replica(tmp_path, []), asyncio.Event()
 
-        async def work(_: Attempt) -> None:
-            began.set()
-            await asyncio.Event().wait()
+    async def work(_: Attempt) -> None:
+        began.set()
+        await asyncio.Event().wait()
 
-        job = await runner.begin(climb(work))
-        await began.wait()
-        with pytest.raises(ConflictError, match="another climb"):
-            await runner.begin(climb())
-        await runner.close()
-        left = await (await runner.jobs()).get(job.id)
-        assert left is not None
-        assert (left.state, left.error) == ("left", "")
-
-    asyncio.run(scenario())
+    job = await runner.begin(climb(work))
+    await began.wait()
+    with pytest.raises(ConflictError, match="another climb"):
+        await runner.begin(climb())
+    await runner.close()
+    left = await (await runner.jobs()).get(job.id)
+    assert left is not None
+    assert (left.state, left.error) == ("left", "")
 
 
-def test_jobs_of_versions_up_to_0_1_are_taken_in(tmp_path: Path) -> None:
+async def test_jobs_of_versions_up_to_0_1_are_taken_in(tmp_path: Path) -> None:
     text, number = "string", "double"
     uploads = {"id": text, "kind": text, "index": text, "owner": text, "state": text}
     uploads |= {"progress": text, "details": text, "error": text}
@@ -298,48 +279,45 @@ def test_jobs_of_versions_up_to_0_1_are_taken_in(tmp_path: Path) -> None:
     trainings |= {"done": "int64", "total": "int64"}
     times = {"started": number, "heartbeat": number}
 
-    async def scenario() -> None:
-        import pyarrow as pa
+    import pyarrow as pa
 
-        store = Store(tmp_path)
-        former = [
-            KeyedTable(
-                await store.database(part),
-                "jobs",
-                **{name: pa.type_for_alias(kind) for name, kind in (columns | times).items()},
-            )
-            for part, columns in (("leases", uploads), ("heads", trainings))
-        ]
-        now = time.time()
-        upload = dict.fromkeys(uploads, "") | {"progress": '{"files": 1}', "details": "{}"}
-        for name, state, beat in (("a", "succeeded", now), ("b", "running", now - 3600)):
-            row = upload | {"id": name * 32, "kind": "walk", "index": "i", "state": state}
-            await former[0].put(row | {"started": now, "heartbeat": beat})
-        training: dict[str, Any] = {**dict.fromkeys(trainings, ""), "stage": "embedding"}
-        training |= {"done": 2, "total": 9}
-        for name, state in (("a", "running"), ("b", "failed"), ("c", "lost")):
-            given = training | {"name": name, "uid": f"{name * 32}-2", "key": "k", "state": state}
-            await former[1].put(given | {"started": now, "heartbeat": now})
-        runner = replica(tmp_path, [])
-        jobs = await runner.jobs()
-        jobs._silence = Silence(lambda: 3600.0)
-        for old in former:
-            assert await old.keys() == []
-        listed = {job.id[0]: job for job in await runner.listed()}
-        assert listed["a"].state == "succeeded"
-        assert listed["a"].progress == {"files": 1}
-        await runner.look(0.0)
-        ended = await runner.get("b" * 32)
-        assert ended is not None
-        assert (ended.state, ended.error, ended.subject) == ("failed", "its replica ended", "i")
-        held = {job.subject: job for job in await jobs.all(["training"], details=True)}
-        assert [held[name].state for name in "abc"] == ["running", "failed", "left"]
-        assert held["a"].token == "a" * 32 + "-2"
-        assert (held["a"].attempt, held["a"].id) == (2, "training a")
-        assert held["a"].progress == {"done": 2, "total": 9}
-        assert held["a"].details == {"stage": "embedding", "key": "k"}
-
-    asyncio.run(scenario())
+    store = Store(tmp_path)
+    former = [
+        KeyedTable(
+            await store.database(part),
+            "jobs",
+            **{name: pa.type_for_alias(kind) for name, kind in (columns | times).items()},
+        )
+        for part, columns in (("leases", uploads), ("heads", trainings))
+    ]
+    now = time.time()
+    upload = dict.fromkeys(uploads, "") | {"progress": '{"files": 1}', "details": "{}"}
+    for name, state, beat in (("a", "succeeded", now), ("b", "running", now - 3600)):
+        row = upload | {"id": name * 32, "kind": "walk", "index": "i", "state": state}
+        await former[0].put(row | {"started": now, "heartbeat": beat})
+    training: dict[str, Any] = {**dict.fromkeys(trainings, ""), "stage": "embedding"}
+    training |= {"done": 2, "total": 9}
+    for name, state in (("a", "running"), ("b", "failed"), ("c", "lost")):
+        given = training | {"name": name, "uid": f"{name * 32}-2", "key": "k", "state": state}
+        await former[1].put(given | {"started": now, "heartbeat": now})
+    runner = replica(tmp_path, [])
+    jobs = await runner.jobs()
+    jobs._silence = Silence(lambda: 3600.0)
+    for old in former:
+        assert await old.keys() == []
+    listed = {job.id[0]: job for job in await runner.listed()}
+    assert listed["a"].state == "succeeded"
+    assert listed["a"].progress == {"files": 1}
+    await runner.look(0.0)
+    ended = await runner.get("b" * 32)
+    assert ended is not None
+    assert (ended.state, ended.error, ended.subject) == ("failed", "its replica ended", "i")
+    held = {job.subject: job for job in await jobs.all(["training"], details=True)}
+    assert [held[name].state for name in "abc"] == ["running", "failed", "left"]
+    assert held["a"].token == "a" * 32 + "-2"
+    assert (held["a"].attempt, held["a"].id) == (2, "training a")
+    assert held["a"].progress == {"done": 2, "total": 9}
+    assert held["a"].details == {"stage": "embedding", "key": "k"}
 
 
 class Rows:

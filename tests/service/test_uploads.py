@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import os
 import time
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -48,26 +49,23 @@ async def pieces(body: bytes, size: int) -> AsyncIterator[bytes]:
 
 
 @pytest.mark.parametrize("size", [1, 7, 100_000])
-def test_files_come_out_of_a_form_as_they_went_in(tmp_path: Path, size: int) -> None:
+async def test_files_come_out_of_a_form_as_they_went_in(tmp_path: Path, size: int) -> None:
     files = {"a.txt": b"\r\n--y\r\n--" * 50, "b/ü.txt": b"", "c.bin": bytes(range(256)) * 9}
     body = b"".join(part(*one) for one in files.items()) + b"--x--\r\n"
 
-    async def read() -> dict[str, bytes]:
-        spool = Spool(tmp_path, 1 << 20)
-        upload = await spool.open(ONE)
-        await form.receive(pieces(body, size), TYPE, upload, 10_000)
-        found = {}
-        for number, name in enumerate(upload.names):
-            with upload.read(number) as file:
-                found[name] = file.read()
-        assert spool.total == upload.size == sum(map(len, files.values()))
-        upload.close()
-        assert spool.total == 0
-        return found
-
-    assert asyncio.run(read()) == files
+    spool = Spool(tmp_path, 1 << 20)
+    upload = await spool.open(ONE)
+    await form.receive(pieces(body, size), TYPE, upload, 10_000)
+    found = {}
+    for number, name in enumerate(upload.names):
+        with upload.read(number) as file:
+            found[name] = file.read()
+    assert spool.total == upload.size == sum(map(len, files.values()))
+    upload.close()
+    assert spool.total == 0
+    assert found == files
     # the files have no names on disk
-    assert list(tmp_path.iterdir()) == []
+    assert os.listdir(tmp_path) == []
 
 
 def test_a_file_over_the_limit_is_refused(tmp_path: Path) -> None:
@@ -97,25 +95,22 @@ def test_a_file_name_that_is_no_id_is_refused(tmp_path: Path, name: str) -> None
         asyncio.run(read())
 
 
-def test_clients_share_the_disk_space(tmp_path: Path) -> None:
-    async def fill() -> None:
-        spool = Spool(tmp_path, 1000)
-        first, second = await spool.open(ONE), await spool.open(TWO)
-        first.begin("a")
-        await first.write(b"a" * 500)
-        with pytest.raises(OverloadedError, match="max_upload_disk_bytes"):
-            await first.write(b"a")
-        second.begin("b")
-        await second.write(b"b" * 250)
-        first.close()
-        await second.write(b"b" * 250)
-        second.close()
-        assert spool.total == 0
-
-    asyncio.run(fill())
+async def test_clients_share_the_disk_space(tmp_path: Path) -> None:
+    spool = Spool(tmp_path, 1000)
+    first, second = await spool.open(ONE), await spool.open(TWO)
+    first.begin("a")
+    await first.write(b"a" * 500)
+    with pytest.raises(OverloadedError, match="max_upload_disk_bytes"):
+        await first.write(b"a")
+    second.begin("b")
+    await second.write(b"b" * 250)
+    first.close()
+    await second.write(b"b" * 250)
+    second.close()
+    assert spool.total == 0
 
 
-def test_a_full_disk_gets_its_own_error(tmp_path: Path) -> None:
+async def test_a_full_disk_gets_its_own_error(tmp_path: Path) -> None:
     class Full:
         """A file on a full disk."""
 
@@ -124,17 +119,14 @@ def test_a_full_disk_gets_its_own_error(tmp_path: Path) -> None:
 
         def close(self) -> None: ...
 
-    async def fill() -> None:
-        spool = Spool(tmp_path, 1 << 23)
-        file: Any = Full()
-        upload = Upload(spool, ONE, file)
-        upload.begin("a")
-        with pytest.raises(UnavailableError, match="is full"):
-            await upload.write(b"a" * (1 << 20))
-        upload.close()
-        assert spool.total == 0
-
-    asyncio.run(fill())
+    spool = Spool(tmp_path, 1 << 23)
+    file: Any = Full()
+    upload = Upload(spool, ONE, file)
+    upload.begin("a")
+    with pytest.raises(UnavailableError, match="is full"):
+        await upload.write(b"a" * (1 << 20))
+    upload.close()
+    assert spool.total == 0
 
 
 class Place:
@@ -169,19 +161,16 @@ class Place:
         return self.metrics.registry.get_sample_value("docsplit_jobs_total", labels)
 
 
-def test_a_service_that_stops_says_so(tmp_path: Path) -> None:
+async def test_a_service_that_stops_says_so(tmp_path: Path) -> None:
     place = Place(tmp_path)
 
-    async def stop() -> Job | None:
-        uploads = place.uploads()
-        running, waiting = await place.begun(uploads), await place.begun(uploads)
-        await place.jobs.close()
-        assert uploads.spool.total == 0
-        jobs = await place.jobs.jobs()
-        assert await jobs.get(waiting.id) is not None
-        return await jobs.get(running.id)
-
-    job = asyncio.run(stop())
+    uploads = place.uploads()
+    running, waiting = await place.begun(uploads), await place.begun(uploads)
+    await place.jobs.close()
+    assert uploads.spool.total == 0
+    jobs = await place.jobs.jobs()
+    assert await jobs.get(waiting.id) is not None
+    job = await jobs.get(running.id)
     assert job is not None
     assert (job.state, job.error, job.progress["files"]) == ("failed", STOPPED, 1)
     assert (place.ended("failed"), place.ended("cancelled")) == (2.0, 0.0)
@@ -240,111 +229,98 @@ def test_a_search_for_links_ends_with_its_job(tmp_path: Path, fault: Exception |
     assert (job.progress["failed"], job.details["links"]) == (1, None)
 
 
-def test_a_running_job_is_known_without_the_table(
+async def test_a_running_job_is_known_without_the_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(runner, "HEARTBEAT_SECONDS", 1000.0)
     place = Place(tmp_path)
     progress = Progress(3)
 
-    async def run() -> Job | None:
-        end = asyncio.Event()
+    end = asyncio.Event()
 
-        async def work(_: runner.Attempt) -> None:
-            await end.wait()
+    async def work(_: runner.Attempt) -> None:
+        await end.wait()
 
-        place.uploads()
-        first, second = [
-            await place.jobs.begin(runner.Task("files", "index", "", progress, work))
-            for _ in range(2)
-        ]
-        await until(lambda: place.jobs._attempts[first.id].running.is_set())
-        # it waits for the first
-        waiting = await place.jobs.get(second.id)
-        assert waiting is not None
-        assert waiting.state == "queued"
-        progress.done = 2
-        with monkeypatch.context() as patch:
-            patch.setattr(place.jobs, "jobs", None)
-            known = await place.jobs.get(first.id)
-        assert known is not None
-        assert (known.state, known.progress["done"]) == ("running", 2)
-        end.set()
-        await until(lambda: not place.jobs._tasks)
-        return await place.jobs.get(first.id)
-
-    job = asyncio.run(run())
+    place.uploads()
+    first, second = [
+        await place.jobs.begin(runner.Task("files", "index", "", progress, work)) for _ in range(2)
+    ]
+    await until(lambda: place.jobs._attempts[first.id].running.is_set())
+    # it waits for the first
+    waiting = await place.jobs.get(second.id)
+    assert waiting is not None
+    assert waiting.state == "queued"
+    progress.done = 2
+    with monkeypatch.context() as patch:
+        patch.setattr(place.jobs, "jobs", None)
+        known = await place.jobs.get(first.id)
+    assert known is not None
+    assert (known.state, known.progress["done"]) == ("running", 2)
+    end.set()
+    await until(lambda: not place.jobs._tasks)
+    job = await place.jobs.get(first.id)
     assert job is not None
     assert (job.state, job.progress["done"]) == ("succeeded", 2)
 
 
-def test_only_a_few_uploads_wait(tmp_path: Path) -> None:
-    async def crowd() -> None:
-        uploads = Place(tmp_path).uploads()
-        held = [await uploads.open() for _ in range(MOST_JOBS // 2)]
-        with pytest.raises(OverloadedError) as refused:
-            await uploads.open()
-        assert refused.value.retry_after >= 1
-        uploads.close_upload(held.pop())
-        held.append(await uploads.open())
-        for upload in held:
-            uploads.close_upload(upload)
-
-    asyncio.run(crowd())
+async def test_only_a_few_uploads_wait(tmp_path: Path) -> None:
+    uploads = Place(tmp_path).uploads()
+    held = [await uploads.open() for _ in range(MOST_JOBS // 2)]
+    with pytest.raises(OverloadedError) as refused:
+        await uploads.open()
+    assert refused.value.retry_after >= 1
+    uploads.close_upload(held.pop())
+    held.append(await uploads.open())
+    for upload in held:
+        uploads.close_upload(upload)
 
 
 @pytest.mark.parametrize("ahead", [-3600, 0, 3600])
 @pytest.mark.parametrize("state", ["queued", "running"])
-def test_a_job_whose_replica_is_gone_has_failed(tmp_path: Path, state: State, ahead: float) -> None:
+async def test_a_job_whose_replica_is_gone_has_failed(
+    tmp_path: Path, state: State, ahead: float
+) -> None:
     passed = 0.0
 
-    async def scenario() -> None:
-        nonlocal passed
-        place = Place(tmp_path)
-        place.uploads()
-        jobs = await place.jobs.jobs()
-        jobs._silence = Silence(lambda: passed)
-        made = await jobs.add("files", "index", "key one", COUNTS)
-        assert made is not None
-        every = runner.HEARTBEAT_SECONDS if state == "running" else runner.WAITING_SECONDS
+    place = Place(tmp_path)
+    place.uploads()
+    jobs = await place.jobs.jobs()
+    jobs._silence = Silence(lambda: passed)
+    made = await jobs.add("files", "index", "key one", COUNTS)
+    assert made is not None
+    every = runner.HEARTBEAT_SECONDS if state == "running" else runner.WAITING_SECONDS
 
-        async def shown() -> Job:
-            held = await place.jobs.get(made.id)
-            assert held is not None
-            return held
+    async def shown() -> Job:
+        held = await place.jobs.get(made.id)
+        assert held is not None
+        return held
 
-        # however wrong the clock of its replica is
-        for beat in range(5):
-            at = time.time() + ahead + beat * every
-            assert await jobs._table.change(Sql("true"), state=state, heartbeat=at)
-            assert (await shown()).state == state
-            passed += every
-            assert (await shown()).state == state
-        passed += LOST_SECONDS
-        lost = await shown()
-        assert (lost.state, lost.error) == ("failed", LOST)
-        assert (await place.jobs.listed())[0].state == "failed"
-        # from now on the table says so
-        assert await place.jobs.unended("files", "index") is None
-        assert (await jobs.all(["files"]))[0].error == LOST
-
-    asyncio.run(scenario())
+    # however wrong the clock of its replica is
+    for beat in range(5):
+        at = time.time() + ahead + beat * every
+        assert await jobs._table.change(Sql("true"), state=state, heartbeat=at)
+        assert (await shown()).state == state
+        passed += every
+        assert (await shown()).state == state
+    passed += LOST_SECONDS
+    lost = await shown()
+    assert (lost.state, lost.error) == ("failed", LOST)
+    assert (await place.jobs.listed())[0].state == "failed"
+    # from now on the table says so
+    assert await place.jobs.unended("files", "index") is None
+    assert (await jobs.all(["files"]))[0].error == LOST
 
 
-def test_a_job_that_another_process_left_long_ago_has_soon_failed(tmp_path: Path) -> None:
+async def test_a_job_that_another_process_left_long_ago_has_soon_failed(tmp_path: Path) -> None:
     passed = 0.0
 
-    async def scenario() -> None:
-        nonlocal passed
-        jobs = Jobs(await connect(str(tmp_path)))
-        jobs._silence = Silence(lambda: passed)
-        times = 1000.0, time.time() - 3600
-        job = Job("a", "map", "x", "", "a", 1, "running", COUNTS, "", *times, {})
-        assert not jobs.lost(job)
-        passed += SILENT_SECONDS
-        assert jobs.lost(job)
-
-    asyncio.run(scenario())
+    jobs = Jobs(await connect(str(tmp_path)))
+    jobs._silence = Silence(lambda: passed)
+    times = 1000.0, time.time() - 3600
+    job = Job("a", "map", "x", "", "a", 1, "running", COUNTS, "", *times, {})
+    assert not jobs.lost(job)
+    passed += SILENT_SECONDS
+    assert jobs.lost(job)
 
 
 def test_old_jobs_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
