@@ -51,7 +51,7 @@ demo: $(VENV)/.serve ## index the PEPs, learn their citations, classify them fro
 	@PYTHONPATH=. $(BIN)/python examples/peps/demo.py
 
 train-demo: $(VENV)/.dev ## train on the PEPs on this CPU, and measure before and after
-	@$(BIN)/python -m training.demo $(ARGS)
+	@PYTHONPATH=. $(BIN)/python examples/peps/train.py $(ARGS)
 
 # A file's tests run in one process (a few folders' too: tests/scheduling.py), in the order of
 # tests/conftest.py. A process that crashes is not replaced: pytest-xdist 3.8 gives its successor no

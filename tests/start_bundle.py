@@ -12,8 +12,7 @@ import pytest
 from filelock import FileLock
 
 from benchmarks.rig import documents
-from benchmarks.rig.start_bundle import OPTIONS
-from training.demo import installed_start
+from benchmarks.rig.start_bundle import OPTIONS, installed_start
 
 
 def export_start(folder: Path) -> Path:

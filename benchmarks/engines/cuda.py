@@ -159,10 +159,10 @@ def measure(folder: Path, checkpoint: str | None, rounds: int) -> str:
     import torch
     from tokenizers import Tokenizer
 
+    from benchmarks.rig.start_bundle import installed_start
     from docsplit.bundles.format import load
     from export.source import open_source, reference_vectors
     from export.texts import batches, read_passages
-    from training.demo import installed_start
 
     bundle = load(folder)
     window = bundle.manifest.max_tokens

@@ -230,7 +230,7 @@ def main() -> None:
     given = parser.parse_args()
     start = given.start
     if start is None:
-        from training.demo import installed_start
+        from benchmarks.rig.start_bundle import installed_start
 
         start = installed_start()
     shared = ("data", "batch", "tokens", "steps", "skip", "threads", "length_group", "precision")

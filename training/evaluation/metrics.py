@@ -1,14 +1,10 @@
 """Measures, as functions of vectors, scores or labels."""
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from sklearn.metrics import accuracy_score, f1_score
-from torch import Tensor
-
-from export.tasks import rank
 
 # Measures of predicted classes.
 
@@ -121,26 +117,6 @@ def two_fold(positive: Floats, negative: Floats) -> Right:
 
 _RESAMPLES = 2_000
 _AT_ONCE = 2**18
-
-
-def reciprocal_ranks(
-    vectors: Tensor, links: Mapping[int, set[int]]
-) -> tuple[npt.NDArray[np.float64], npt.NDArray[np.float64]]:
-    """How citing documents find cited ones (DocSplit, section 3: document retrieval).
-
-    Args:
-        vectors: unit vectors float ``[documents, width]``; all other documents are candidates.
-        links: the cited documents of each citing document.
-
-    Returns:
-        Reciprocal rank of the first cited document, and share of the cited ones among the first
-        ten, float64 ``[citing documents]`` each, in ascending order of their numbers.
-    """
-    scores = (vectors @ vectors.T).numpy().copy()
-    np.fill_diagonal(scores, -np.inf)
-    queries = sorted(links)
-    found = rank(scores[queries], [dict.fromkeys(links[query], 1.0) for query in queries])
-    return found.reciprocal_rank, found.recall
 
 
 def difference_interval(

@@ -11,12 +11,12 @@ import numpy as np
 import pytest
 from sentence_transformers import SentenceTransformer
 
+from benchmarks.rig.start_bundle import installed_start
 from docsplit.bundles.format import DEFAULT_BUNDLE
 from docsplit.corpora.fields import DataError
 from docsplit.engines.choice import ArithmeticWish
 from tests.conftest import Server, serving
 from tests.training.conftest import make_documents
-from training.demo import installed_start
 from training.encoder import open_start
 from training.errors import SettingsError
 from training.evaluation.encoders import (
