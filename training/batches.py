@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from training.cache import Numbers
+from training.tokens import Numbers
 
 # Arrays in the folder of a run, from which an interrupted run goes on.
 

@@ -25,10 +25,9 @@ from docsplit.corpora.files import TYPES, same, suffix
 from docsplit.corpora.tables import check
 from docsplit.ranking.duplicates import HASHES, minhash
 from docsplit.ranking.words import hashes
-from training import cache as layout
-from training.cache import CacheCounts, TokenCache
+from training import tokens as layout
 from training.settings import DataSettings
-from training.tokens import split_sentences, valid, whole_text_tokenizer
+from training.tokens import CacheCounts, TokenCache, split_sentences, valid, whole_text_tokenizer
 
 # Stream training documents from files, folders and Hugging Face datasets.
 

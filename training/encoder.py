@@ -22,11 +22,11 @@ from transformers import (
 from export.errors import first_line
 from export.requirements import absence, positions
 from export.source import only_own_code
-from training.cache import Numbers, TokenCache
 from training.dropout import SHARES, install
 from training.errors import SettingsError
 from training.modeling_long_bert import LongBertConfig, LongBertModel
 from training.settings import BackboneSettings, Settings
+from training.tokens import Numbers, TokenCache
 
 # Extend a BERT-like checkpoint to longer inputs.
 

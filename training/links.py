@@ -18,9 +18,9 @@ from docsplit.corpora.fields import DataError
 from docsplit.corpora.reading import links_among
 from docsplit.ranking.fusion import hybrid
 from training.batches import Neighbourhood, StoredArrays
-from training.cache import Numbers, TokenCache
 from training.documents import read_authors
 from training.settings import DataSettings
+from training.tokens import Numbers, TokenCache
 from training.views import Document, Drawer, Drawn, View, ViewContext
 
 # The links among the training documents.

@@ -14,8 +14,8 @@ import numpy as np
 import numpy.typing as npt
 from transformers import PreTrainedTokenizerBase
 
-from training.cache import TokenCache
 from training.settings import ObjectiveSettings, ViewName
+from training.tokens import TokenCache
 
 # Types of the views and of their input.
 

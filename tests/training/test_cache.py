@@ -20,12 +20,11 @@ from docsplit.corpora.fields import DataError
 from docsplit.windowing.sentences import LONGEST_PARAGRAPH
 from tests.training.conftest import MakeSettings, make_documents
 from training import documents, tokens
-from training.cache import TokenCache
 from training.documents import read_documents
 from training.errors import CheckpointError
 from training.processes import Processes
 from training.settings import DataSettings
-from training.tokens import Specials, split_sentences, whole_text_tokenizer
+from training.tokens import Specials, TokenCache, split_sentences, whole_text_tokenizer
 from training.trainer.loop import TrainingRun
 
 

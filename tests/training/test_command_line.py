@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.training.conftest import make_documents
-from training.__main__ import main
-from training.command_line import parse, setting_names
+from training.__main__ import main, parse, setting_names
 from training.errors import SettingsError
 
 NEEDED = ["--data.path", "d.jsonl", "--backbone.path", "m", "--run.output", "o"]

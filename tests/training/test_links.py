@@ -18,11 +18,11 @@ from pydantic import ValidationError
 
 from docsplit.corpora.fields import DataError
 from tests.training.conftest import WORDS
-from training.cache import TokenCache
 from training.errors import CheckpointError, SettingsError
 from training.links import FIRST, LAST, HardNegatives, LinkGraph, open_graph, passage
 from training.processes import Processes
 from training.settings import Settings
+from training.tokens import TokenCache
 from training.trainer.loop import TrainingRun
 from training.trainer.validation import embed_texts
 

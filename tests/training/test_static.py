@@ -14,14 +14,14 @@ from transformers import PreTrainedTokenizerFast
 
 from export.static_branch import StaticBranch
 from tests.training.conftest import WORDS
-from training.command_line import parse
+from training.__main__ import parse
 from training.documents import open_cache
 from training.encoder import StaticBackbone
 from training.errors import SettingsError
 from training.processes import Processes
-from training.reporting import read_lines
 from training.settings import Settings
 from training.trainer.loop import TrainingRun
+from training.trainer.output import read_lines
 
 MakeSettings = Callable[..., Settings]
 STATIC = {"static_width": 16, "max_tokens": 24}

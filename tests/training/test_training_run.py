@@ -25,11 +25,11 @@ from tests.training.conftest import start_process
 from training.__main__ import main
 from training.errors import CheckpointError, DivergedError, SettingsError
 from training.processes import Processes
-from training.reporting import plot_run, read_lines
 from training.settings import Settings, ViewName
 from training.trainer import opening
 from training.trainer.checkpoint import Checkpoints
 from training.trainer.loop import DivergenceWatch, TrainingRun
+from training.trainer.output import plot_run, read_lines
 from training.trainer.validation import embed_texts
 
 MakeSettings = Callable[..., Settings]

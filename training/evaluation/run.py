@@ -14,9 +14,18 @@ from export.progress import Progress
 from training.errors import SettingsError
 from training.evaluation.encoders import Representation, TextsOnly, name_of, opened
 from training.evaluation.report import figure
-from training.evaluation.results import Result, every, key, path_of, read, write
 from training.evaluation.tasks import main_figure, main_heading
-from training.evaluation.tasks.task import Options, Task, UnfitError
+from training.evaluation.tasks.task import (
+    Options,
+    Result,
+    Task,
+    UnfitError,
+    every,
+    key,
+    path_of,
+    read,
+    write,
+)
 
 
 @dataclass(frozen=True)

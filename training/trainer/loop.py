@@ -22,7 +22,6 @@ from training.batches import chunk_tokens
 from training.errors import CheckpointError, DivergedError
 from training.losses import chance
 from training.processes import Processes
-from training.reporting import Curve, plot_run, run_record
 from training.settings import Settings
 from training.trainer.checkpoint import (
     BestModel,
@@ -40,7 +39,7 @@ from training.trainer.opening import (
     open_order,
     open_run,
 )
-from training.trainer.output import save_result, write_record
+from training.trainer.output import Curve, plot_run, run_record, save_result, write_record
 from training.trainer.preparation import Batch, Preparation, prefetch
 from training.trainer.validation import Validation, embed_texts, pick, validate
 

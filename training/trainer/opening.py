@@ -14,7 +14,6 @@ from rich.console import Console
 
 from export.progress import Progress
 from training.batches import BatchOrder, ClusterOrder, Neighbourhood
-from training.cache import Numbers, TokenCache
 from training.documents import open_cache
 from training.encoder import Encoder, Start, StaticBackbone, Teacher, open_start, open_teachers
 from training.errors import SettingsError
@@ -22,7 +21,7 @@ from training.links import HardNegatives, LinkGraph, made_from, mine, open_graph
 from training.losses import MaskedLMHead
 from training.processes import Processes
 from training.settings import Settings
-from training.tokens import Specials
+from training.tokens import Numbers, Specials, TokenCache
 from training.trainer.checkpoint import fixed_settings
 from training.trainer.validation import embed_texts
 

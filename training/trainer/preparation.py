@@ -20,11 +20,10 @@ from transformers import PreTrainedTokenizerBase
 
 from docsplit.windowing.vectors import pad
 from training.batches import Neighbourhood, plan_chunks, shared
-from training.cache import TokenCache
 from training.links import HardNegatives, LinkedViews, LinkGraph
 from training.losses import choose_masked
 from training.settings import Settings
-from training.tokens import Specials
+from training.tokens import Specials, TokenCache
 from training.views import Drawer, OwnViews, View, ViewContext, pack_windows, view_of, word_starts
 
 

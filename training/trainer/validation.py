@@ -10,12 +10,11 @@ from torch import Tensor
 
 from docsplit.windowing.vectors import pad
 from training.batches import plan_chunks, shared
-from training.cache import Numbers, TokenCache
 from training.encoder import Encoder
 from training.evaluation.metrics import two_fold
 from training.losses import pool_windows
 from training.processes import Processes
-from training.tokens import Specials
+from training.tokens import Numbers, Specials, TokenCache
 from training.views import Ids, View, halves, pack_windows, tokens_of
 
 # Embed texts that are already token ids.

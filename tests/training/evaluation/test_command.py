@@ -15,8 +15,8 @@ import pytest
 from tests.conftest import ROOT
 from training.evaluation.command_line import _parser, main
 from training.evaluation.report import figure, number, papers, reported, table
-from training.evaluation.results import Figure, every
 from training.evaluation.tasks import TASKS
+from training.evaluation.tasks.task import Figure, every
 
 QUICK = ["--draws", "2", "--shots", "1,2", "--epochs", "1", "--steps", "20"]
 QUICK += ["--copies", "2,5", "--sample", "30"]

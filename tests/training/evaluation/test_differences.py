@@ -13,9 +13,17 @@ from scipy.stats import bootstrap
 
 from docsplit.corpora.sets import Documents
 from training.evaluation.report import Difference, change, differences, rows, write_report
-from training.evaluation.results import Figure, Items, Measured, Result, path_of, read, write
 from training.evaluation.tasks import TASKS
-from training.evaluation.tasks.task import Options
+from training.evaluation.tasks.task import (
+    Figure,
+    Items,
+    Measured,
+    Options,
+    Result,
+    path_of,
+    read,
+    write,
+)
 
 Floats = npt.NDArray[np.float64]
 

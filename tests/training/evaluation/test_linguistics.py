@@ -16,10 +16,9 @@ from training.errors import SettingsError
 from training.evaluation.command_line import main
 from training.evaluation.encoders import TextsOnly, opened
 from training.evaluation.local_encoders import FolderEncoder
-from training.evaluation.results import every
 from training.evaluation.tasks import TASKS
-from training.evaluation.tasks.task import Options, UnfitError
-from training.evaluation.tasks.words import by_word, open_tagger, redundancy
+from training.evaluation.tasks.task import Options, UnfitError, every
+from training.evaluation.tasks.texts import by_word, open_tagger, redundancy
 
 RULES = {
     "cat": ("NOUN", "cat"),

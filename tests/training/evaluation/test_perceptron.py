@@ -13,7 +13,7 @@ from docsplit.corpora.sets import Linked
 from training.evaluation import probes
 from training.evaluation.encoders import CachedEncoder, RandomVectors, Store
 from training.evaluation.probes import Schedule, classify, drawn, predict, scores, train
-from training.evaluation.tasks.links import CitationRetrieval
+from training.evaluation.tasks.labelled import CitationRetrieval
 from training.evaluation.tasks.task import Options
 
 

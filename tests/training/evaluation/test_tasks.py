@@ -23,10 +23,9 @@ from training.evaluation.encoders import (
     Vectors,
     opened,
 )
-from training.evaluation.results import Measured
 from training.evaluation.tasks import TASKS
-from training.evaluation.tasks.links import BUCKETS, bucket_of, by_perceptron, split_pairs
-from training.evaluation.tasks.task import Options, UnfitError
+from training.evaluation.tasks.labelled import BUCKETS, bucket_of, by_perceptron, split_pairs
+from training.evaluation.tasks.task import Measured, Options, UnfitError
 from training.evaluation.tasks.texts import repeated, similarities, span_pairs
 
 OPTIONS = Options(draws=3, shots=(1, 5), epochs=5, steps=150, copies=(2, 10), sample=60)

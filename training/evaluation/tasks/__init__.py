@@ -4,12 +4,23 @@ import difflib
 from collections.abc import Sequence
 
 from training.errors import SettingsError
-from training.evaluation.results import Figure, Result
-from training.evaluation.tasks.classes import FewShot, Probe
-from training.evaluation.tasks.links import CitationLinks, CitationRetrieval, Length
-from training.evaluation.tasks.task import Task
-from training.evaluation.tasks.texts import Elongation, Geometry, Halves, Retrieval, SameDocument
-from training.evaluation.tasks.words import Attention, Redundancy
+from training.evaluation.tasks.labelled import (
+    CitationLinks,
+    CitationRetrieval,
+    FewShot,
+    Length,
+    Probe,
+)
+from training.evaluation.tasks.task import Figure, Result, Task
+from training.evaluation.tasks.texts import (
+    Attention,
+    Elongation,
+    Geometry,
+    Halves,
+    Redundancy,
+    Retrieval,
+    SameDocument,
+)
 
 TASKS: dict[str, Task] = {
     task.name: task
