@@ -25,9 +25,16 @@ _BYTES = _FIELDS * np.dtype(np.int32).itemsize
 
 
 def reads_words(tokenizer: Tokenizer) -> bool:
-    """Whether a tokenizer gives each word, as blanks divide them, the same tokens in every text."""
+    """Whether a tokenizer gives each word, as blanks divide them, the same tokens in every text.
+
+    One with an added token that has a blank inside does not, nor does one whose normalised text
+    decides where an added token takes the blanks around it.
+    """
+    added = tokenizer.get_added_tokens_decoder().values()
     return (
-        isinstance(tokenizer.model, WordPiece)
+        not any(one.normalized and (one.lstrip or one.rstrip) for one in added)
+        and not any(" " in one.content for one in added)
+        and isinstance(tokenizer.model, WordPiece)
         and isinstance(tokenizer.normalizer, BertNormalizer | None)
         and isinstance(tokenizer.pre_tokenizer, BertPreTokenizer)
     )

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Encoding, Tokenizer
+from tokenizers import AddedToken, Encoding, Tokenizer
 from tokenizers.pre_tokenizers import ByteLevel
 
 from docsplit.bundles.format import DEFAULT_BUNDLE
@@ -77,6 +77,27 @@ def test_the_memory_is_bounded(
         assert len(known._known) <= 100
     assert known.read("e" * 33) is not None
     assert "e" * 33 not in known._known
+
+
+@pytest.mark.parametrize(
+    ("added", "apart"),
+    [
+        (AddedToken("mark", normalized=True), True),
+        (AddedToken("mark", lstrip=True, normalized=False), True),
+        (AddedToken("mark", lstrip=True, normalized=True), False),
+        (AddedToken("mark", rstrip=True, normalized=True), False),
+        (AddedToken("two words"), False),
+    ],
+)
+def test_added_tokens_that_take_blanks_are_not_read_by_words(
+    added: AddedToken, apart: bool
+) -> None:
+    tokenizer = Tokenizer.from_file(str(PATH))
+    tokenizer.add_tokens([added])
+    assert reads_words(tokenizer) == apart
+    whole = DocumentTokenizer(tokenizer, 512)
+    for text in ("a  MARK  b", "a mark b", "two. words", "two x words", "two words"):
+        check(whole, text)
 
 
 def test_a_tokenizer_that_reads_blanks_with_words_does_not_read_words() -> None:
