@@ -582,18 +582,17 @@ class Indexes:
                 name, source.fields, self.served.required(generations), source
             )
 
-    async def kept(self, name: str) -> Index | None:
-        """The generation of the former bundle, if it is complete."""
-        kept = self.served.kept(await self.generations(name, still=True))
+    async def kept(self, name: str, *, still: bool = False) -> Index | None:
+        """The complete generation of the former bundle; ``still`` is the one of ``open``."""
+        if self.served.former is None:
+            return None
+        kept = self.served.kept(await self.generations(name, still=still))
         return None if kept is None else kept.index
 
     async def filled(self, name: str) -> list[Index]:
         """The generations that services write to: of the bundle of an index, and the former one."""
-        own = await self.own(name)
-        if self.served.former is None:
-            return [own]
-        kept = self.served.kept(await self.generations(name))
-        return [own] if kept is None else [own, kept.index]
+        own, kept = await self.own(name), await self.kept(name)
+        return [own] if kept is None else [own, kept]
 
     async def written(self, name: str, generation: str, *, still: bool = False) -> Index:
         """The generation for which a request made its rows, if it may still take them.

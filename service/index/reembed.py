@@ -183,11 +183,11 @@ class Pace:
     """How fast the documents that an index still lacks become fewer, whichever process does it.
 
     Attributes:
-        told: when the log said it last.
+        logged: when it was last logged.
     """
 
     def __init__(self) -> None:
-        self.told = time.monotonic()
+        self.logged = time.monotonic()
         # when, and how many were left
         self._noted: deque[tuple[float, int]] = deque()
 
@@ -413,8 +413,8 @@ class Follower:
                 return
             self._count(name, max(self._left.get(name, 0) - documents, 0))
             pace = self.paces.get(name)
-            if pace is not None and time.monotonic() > pace.told + LOG_SECONDS:
-                pace.told = time.monotonic()
+            if pace is not None and time.monotonic() > pace.logged + LOG_SECONDS:
+                pace.logged = time.monotonic()
                 log.info("index_filling", index=name, left=self._left[name], **pace.summary)
 
         began = time.monotonic()

@@ -143,8 +143,8 @@ def test_no_file_holds_a_word_of_a_deleted_text_after_the_time_that_the_setting_
         await indexes.create("x", {"year": "integer"})
         index = await indexes.open("x")
         # one file, of which few rows are deleted
-        told = {3: "Deleted: a zanzibarite.", 4: "Replaced: a quokkaburra."}
-        records = [stores.record(f"d{n}", told.get(n, "a text")) for n in range(40)]
+        texts = {3: "Deleted: a zanzibarite.", 4: "Replaced: a quokkaburra."}
+        records = [stores.record(f"d{n}", texts.get(n, "a text")) for n in range(40)]
         await index.put(records)
         await maintenance.maintain(indexes, "x", index)
         await indexes.erasures.forget([index.table.name])

@@ -276,7 +276,7 @@ async def test_a_reader_that_stops_stops_the_work() -> None:
     task = asyncio.create_task(stream({}, unread, send))
     await until(lambda: gate.begun == MOST_BATCHES)
     gate.open.set()
-    # the first batch has its results, which nobody reads
+    # the first batch has its results; the client does not read them
     await until(lambda: bool(sent))
     for _ in range(20):
         await asyncio.sleep(0)

@@ -123,7 +123,7 @@ async def open_citing(request: Request, name: str) -> tuple[Index, Head]:
     try:
         return index, await citation_head(request, index, name)
     except ConflictError:
-        kept = await (await inference.service_of(request).store.indexes()).kept(name)
+        kept = await (await inference.service_of(request).store.indexes()).kept(name, still=True)
         if kept is None:
             raise
         request.scope["docsplit.revision"] = kept.identity.revision

@@ -166,10 +166,12 @@ def _answers(
     for first in range(0, len(vectors), rows):
         part = vectors[first : first + rows]
         probabilities = head.network.probabilities(part)
-        scores = head.network.logits(part) if body.raw_scores else probabilities
+        scores: Vectors | Floats = probabilities
         none = np.zeros(len(part), dtype=np.bool_)
-        if least is not None:
-            none = contrast(head.network.logits(part)) < least
+        if body.raw_scores or least is not None:
+            logits = head.network.logits(part)
+            scores = logits if body.raw_scores else probabilities
+            none = none if least is None else contrast(logits) < least
         documents = result.documents[first : first + rows]
         for document, row, certain, unlike in zip(
             documents, scores, probabilities, none, strict=True
